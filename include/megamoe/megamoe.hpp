@@ -1,0 +1,162 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "megamoe/error.hpp"
+#include "megamoe/problem.hpp"
+#include "megamoe/weights.hpp"
+
+struct CUstream_st;
+
+namespace megamoe {
+
+/// A cudaStream_t; ignored by host memory, where calls are synchronous.
+using Stream = CUstream_st*;
+
+/// Library version, "major.minor.patch".
+const char* version();
+
+struct KernelConfig;  // src/config/kernel_config.hpp: for tests and tuning
+
+/// What one call may choose. Nothing here changes a bit of y, except `fast_math`.
+struct ForwardOptions {
+  /// Tokens that the whole group brings, for the choice of tiles; default: own tokens x ranks.
+  std::optional<long> global_num_tokens;
+  /// Most SMs (CTAs; on the CPU, thread groups per rank) to use; 0: the default.
+  int num_sms = 0;
+  /// SMs left free for other kernels.
+  int reserved_sms = 0;
+  /// Longest time that any wait of the call may last.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(30);
+  /// Faster exponential and reciprocal in the activation.
+  bool fast_math = false;
+  /// Adds, per local routed expert, the rows received in this call; [experts_per_rank] or null.
+  std::int64_t* recv_stats = nullptr;
+  /// Overrides the choice of configuration.
+  const KernelConfig* config = nullptr;
+};
+
+/// Memory that every rank of a group can address: the provider behind a Group.
+class SymmetricMemory {
+ public:
+  virtual ~SymmetricMemory() = default;
+  /// Ordinary host memory: `ranks` ranks in this process, run by the CPU backend.
+  static std::unique_ptr<SymmetricMemory> host(int ranks);
+
+  [[nodiscard]] virtual int ranks() const = 0;
+  /// Allocates `bytes` for each rank, zeroed, aligned to 1024; returns every rank's base address.
+  virtual std::vector<std::byte*> allocate(std::size_t bytes) = 0;
+};
+
+/// The input region of one rank, in symmetric memory: what a caller stages before a call.
+struct InputViews {
+  std::byte* x = nullptr;  ///< [capacity, hidden] e4m3, or BF16
+  float* x_scales =
+      nullptr;  ///< [capacity, hidden / 128]; mxfp8: bytes [capacity, hidden / 32]; bf16: null
+  std::int64_t* topk_idx = nullptr;  ///< [capacity, top_k], -1 = no expert
+  float* topk_weights = nullptr;     ///< [capacity, top_k]
+};
+
+/// Bytes that a Layer holds.
+struct MemoryReport {
+  std::size_t symmetric_bytes = 0;
+  std::size_t local_bytes = 0;
+  std::string map;  ///< one line per buffer: offset, bytes, name, shape
+};
+
+/// What the last finished call of a Layer did.
+struct CallReport {
+  std::uint32_t epoch = 0;         ///< calls finished since creation or reset
+  std::string config;              ///< the configuration that ran, readable
+  std::int64_t rows_received = 0;  ///< token-expert pairs computed here, shared experts excluded
+  /// The first expert id that was neither -1 nor an expert, if any: it counted as -1.
+  struct BadId {
+    int token, slot;
+    std::int64_t value;
+  };
+  std::optional<BadId> bad_id;
+};
+
+class Group;
+
+/// One local rank of a Group.
+class Layer {
+ public:
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+  ~Layer();
+
+  [[nodiscard]] int rank() const;
+  [[nodiscard]] const Problem& problem() const;
+  [[nodiscard]] InputViews inputs() const;
+
+  /// Quantises `num_tokens` rows of BF16 hidden states [num_tokens, hidden] into the input region,
+  /// with their ids (int32 or int64) and weights (times routed_scaling); the rest of the capacity
+  /// gets id -1.
+  void stage(const std::uint16_t* hidden_states, std::span<const std::int64_t> topk_idx,
+             std::span<const float> topk_weights, int num_tokens, float routed_scaling = 1.0F,
+             Stream stream = nullptr);
+  void stage(const std::uint16_t* hidden_states, std::span<const std::int32_t> topk_idx,
+             std::span<const float> topk_weights, int num_tokens, float routed_scaling = 1.0F,
+             Stream stream = nullptr);
+
+  /// Runs this rank's part of one call: y BF16 [num_tokens, hidden]. Every rank must call. `shared`
+  /// holds the shared experts when the Problem has any. On the CPU it returns when the call has
+  /// ended, and a fault of the call is thrown here and again by check().
+  void forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
+               const ExpertTensors* shared = nullptr, const ForwardOptions& options = {},
+               Stream stream = nullptr);
+
+  /// Throws the recorded fault, if any; otherwise says what the last call did.
+  CallReport check() const;
+  /// Releases every peer that waits for this rank.
+  void abort();
+  [[nodiscard]] MemoryReport memory_report() const;
+
+ private:
+  friend class Group;
+  struct State;
+  explicit Layer(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+/// What one local rank brings to Group::forward.
+struct RankCall {
+  std::uint16_t* y = nullptr;
+  int num_tokens = 0;
+  const ExpertTensors* weights = nullptr;
+  const ExpertTensors* shared = nullptr;
+};
+
+/// A Problem on a set of ranks, with one Layer for each rank that lives in this process.
+class Group {
+ public:
+  Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory);
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  ~Group();
+
+  [[nodiscard]] const Problem& problem() const;
+  [[nodiscard]] int num_local_ranks() const;
+  [[nodiscard]] Layer& layer(int local_rank);
+
+  /// One call on all local ranks together; throws the first rank's fault, if any.
+  void forward(std::span<const RankCall> calls, const ForwardOptions& options = {},
+               std::span<const Stream> streams = {});
+
+  /// Makes the group usable again after a fault: all words zero, epoch 1. No call may be running.
+  void reset();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace megamoe

@@ -1,0 +1,80 @@
+#include "config/kernel_config.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "layout/rings.hpp"
+
+namespace megamoe {
+namespace {
+
+/// From this many rows per expert on, tokens go on the instruction's M.
+constexpr long kPrefillRowsPerExpert = 96;
+
+long mean_rows_per_expert(const Problem& p, long global_num_tokens) {
+  return ceil_div(global_num_tokens * p.top_k, static_cast<long>(p.experts));
+}
+
+}  // namespace
+
+int choose_num_waves(const Problem& /*problem*/, long /*global_num_tokens*/) { return 1; }
+
+KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
+  KernelConfig c;
+  c.block_rows = block_rows;
+  c.family = block_rows == kMaxBlockRows ? Family::prefill : Family::decode;
+  c.pull_rows = std::min(block_rows, 16);
+  c.sum_tokens = 4;
+  // L2 trails L1 by the blocks that are in L1 at once, so that its inputs are there when its turn
+  // comes.
+  const int act_slots = ring_rows(problem).act / block_rows;
+  const int in_flight = ceil_div(kDesignCtas, problem.intermediate / kGranule);
+  c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, act_slots - 1));
+  return c;
+}
+
+KernelConfig choose_config(const Problem& problem, long global_num_tokens) {
+  const long rows = mean_rows_per_expert(problem, std::max(0L, global_num_tokens));
+  int block_rows = kMaxBlockRows;
+  if (rows < kPrefillRowsPerExpert) {
+    // The smallest block that holds an expert's mean rows with room for the spread of a random
+    // routing.
+    block_rows = kMinBlockRows;
+    while (block_rows < 64 && block_rows < rows + rows / 2) block_rows *= 2;
+  }
+  KernelConfig c = config_for_block_rows(problem, block_rows);
+  c.num_waves = choose_num_waves(problem, global_num_tokens);
+  return c;
+}
+
+std::string why_invalid(const Problem& problem, const KernelConfig& c) {
+  const bool block_ok = c.block_rows >= kMinBlockRows && c.block_rows <= kMaxBlockRows &&
+                        (c.block_rows & (c.block_rows - 1)) == 0;
+  if (!block_ok)
+    return fmt::format("block_rows = {} is not one of 8, 16, 32, 64, 128", c.block_rows);
+  if (c.l1_tile_channels < kGranule || c.l1_tile_channels % kGranule != 0) {
+    return fmt::format("l1_tile_channels = {} is not a multiple of {}", c.l1_tile_channels,
+                       kGranule);
+  }
+  if (c.l2_tile_channels < kGranule || c.l2_tile_channels % kGranule != 0) {
+    return fmt::format("l2_tile_channels = {} is not a multiple of {}", c.l2_tile_channels,
+                       kGranule);
+  }
+  if (c.pull_rows < 1 || c.block_rows % c.pull_rows != 0) {
+    return fmt::format("pull_rows = {} does not divide block_rows = {}", c.pull_rows, c.block_rows);
+  }
+  if (c.route_tokens < 1) return fmt::format("route_tokens = {} must be positive", c.route_tokens);
+  if (c.sum_tokens < 1) return fmt::format("sum_tokens = {} must be positive", c.sum_tokens);
+  if (c.num_waves < 1 || c.num_waves > kMaxWaves) {
+    return fmt::format("num_waves = {} is outside 1..{}", c.num_waves, kMaxWaves);
+  }
+  const int act_slots = ring_rows(problem).act / c.block_rows;
+  if (c.lag_blocks < 1 || c.lag_blocks > act_slots - 1) {
+    return fmt::format("lag_blocks = {} is outside 1..{} (act slots - 1)", c.lag_blocks,
+                       act_slots - 1);
+  }
+  return {};
+}
+
+}  // namespace megamoe

@@ -1,0 +1,85 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "config/kernel_config.hpp"
+#include "layout/rings.hpp"
+#include "megamoe/problem.hpp"
+
+namespace megamoe {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Problem kFlash{.ranks = 8,
+                         .experts = 256,
+                         .top_k = 6,
+                         .hidden = 4096,
+                         .intermediate = 2048,
+                         .max_tokens_per_rank = 8192};
+
+TEST(Problem, AcceptsTheModelsShapes) { EXPECT_EQ(why_invalid(kFlash), ""); }
+
+TEST(Problem, NamesTheOffendingValue) {
+  const auto reason = [](auto change) {
+    Problem p = kFlash;
+    change(p);
+    return why_invalid(p);
+  };
+  EXPECT_THAT(reason([](Problem& p) { p.ranks = 0; }), HasSubstr("ranks = 0"));
+  EXPECT_THAT(reason([](Problem& p) { p.ranks = 73; }), HasSubstr("ranks = 73"));
+  EXPECT_THAT(reason([](Problem& p) { p.experts = 10, p.ranks = 3; }),
+              HasSubstr("next multiple is 12"));
+  EXPECT_THAT(reason([](Problem& p) { p.experts = 0; }), HasSubstr("experts = 0"));
+  EXPECT_THAT(reason([](Problem& p) { p.experts = 512, p.ranks = 1; }),
+              HasSubstr("experts per rank = 512"));
+  EXPECT_THAT(reason([](Problem& p) { p.top_k = 17; }), HasSubstr("top_k = 17"));
+  EXPECT_THAT(reason([](Problem& p) { p.experts = 8, p.top_k = 9; }),
+              HasSubstr("top_k = 9 is more than experts = 8"));
+  EXPECT_THAT(reason([](Problem& p) { p.hidden = 100; }), HasSubstr("pad it to 128"));
+  EXPECT_THAT(reason([](Problem& p) { p.intermediate = 2880; }), HasSubstr("pad it to 2944"));
+  EXPECT_THAT(reason([](Problem& p) { p.max_tokens_per_rank = 0; }),
+              HasSubstr("max_tokens_per_rank = 0"));
+  EXPECT_THAT(reason([](Problem& p) { p.activation.clamp = 0; }), HasSubstr("clamp = 0"));
+  EXPECT_THAT(reason([](Problem& p) { p.shared_experts = 5; }), HasSubstr("shared_experts = 5"));
+}
+
+TEST(KernelConfig, EveryBlockSizeOfEveryShapeIsValid) {
+  for (int block_rows : {8, 16, 32, 64, 128}) {
+    for (int intermediate : {128, 640, 768, 1408, 2048, 3584, 14336}) {
+      for (int tokens : {1, 8, 8192}) {
+        Problem p = kFlash;
+        p.intermediate = intermediate;
+        p.max_tokens_per_rank = tokens;
+        EXPECT_EQ(why_invalid(p, config_for_block_rows(p, block_rows)), "")
+            << block_rows << " " << intermediate;
+      }
+    }
+  }
+}
+
+TEST(KernelConfig, ChoiceIgnoresTheCapacity) {
+  Problem small = kFlash;
+  small.max_tokens_per_rank = 2048;
+  for (long tokens : {0L, 8L, 64L, 1024L, 65536L})
+    EXPECT_EQ(choose_config(kFlash, tokens), choose_config(small, tokens));
+}
+
+TEST(KernelConfig, RefusesALagThatTheActRingCannotHold) {
+  KernelConfig c = config_for_block_rows(kFlash, 128);
+  c.lag_blocks = ring_rows(kFlash).act / 128;
+  EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("act slots - 1"));
+}
+
+TEST(Rings, NeverExceedTheWorstCaseOfASmallProblem) {
+  const Problem tiny{.ranks = 1,
+                     .experts = 4,
+                     .top_k = 2,
+                     .hidden = 128,
+                     .intermediate = 128,
+                     .max_tokens_per_rank = 8};
+  EXPECT_EQ(worst_case_blocks(tiny, 128), 4);
+  EXPECT_EQ(ring_rows(tiny).pool, 4 * 128);
+}
+
+}  // namespace
+}  // namespace megamoe
