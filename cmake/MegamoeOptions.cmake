@@ -23,15 +23,55 @@ add_library(megamoe_warnings INTERFACE)
 target_compile_options(megamoe_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off>)
 
+# The Python of tests and tools, with numpy.
+set(MEGAMOE_PYTHON "" CACHE FILEPATH "Python with numpy; empty: build/venv of tools/setup.sh, else python3")
+if(NOT MEGAMOE_PYTHON)
+  set(MEGAMOE_PYTHON ${PROJECT_SOURCE_DIR}/build/venv/bin/python)
+  if(NOT EXISTS ${MEGAMOE_PYTHON})
+    set(MEGAMOE_PYTHON python3)
+  endif()
+endif()
+
+# One target per label, tests_LABEL, builds just what the tests with this label need; it exists, maybe
+# empty, for the labels that tools/check.sh knows.
+foreach(label host tsan asan cuda)
+  add_custom_target(tests_${label})
+endforeach()
+
+# megamoe_test_properties(name timeout labels target...): time limit, labels, and what the labels build.
+# A test that skips a part of itself counts as skipped, never as passed.
+function(megamoe_test_properties name timeout labels)
+  if(NOT timeout)
+    set(timeout 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+    SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  foreach(label IN LISTS labels)
+    if(NOT TARGET tests_${label})
+      add_custom_target(tests_${label})
+    endif()
+    if(ARGN)
+      add_dependencies(tests_${label} ${ARGN})
+    endif()
+  endforeach()
+endfunction()
+
 # megamoe_add_test(NAME name SOURCES a.cpp ... [LIBS lib ...] [TIMEOUT seconds] [LABELS label ...])
-# One GoogleTest binary, one ctest entry, always with a time limit.
+# One GoogleTest binary, one ctest entry, always with a time limit. Labels with a meaning of their own:
+# tsan and asan (worth running under that sanitizer: threads; raw memory), cuda (needs nvcc, no GPU).
 function(megamoe_add_test)
   cmake_parse_arguments(ARG "" "NAME;TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 120)
-  endif()
   add_executable(${ARG_NAME} ${ARG_SOURCES})
   target_link_libraries(${ARG_NAME} PRIVATE megamoe::internal ${ARG_LIBS} GTest::gtest GTest::gtest_main GTest::gmock megamoe_warnings)
   add_test(NAME ${ARG_NAME} COMMAND ${ARG_NAME})
-  set_tests_properties(${ARG_NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  megamoe_test_properties(${ARG_NAME} "${ARG_TIMEOUT}" "${ARG_LABELS}" ${ARG_NAME})
+endfunction()
+
+# megamoe_add_script_test(NAME name SCRIPT a.py [ARGS arg ...] [DEPENDS target ...] [TIMEOUT seconds]
+# [LABELS label ...]): one ctest entry that runs a Python script with MEGAMOE_PYTHON.
+function(megamoe_add_script_test)
+  cmake_parse_arguments(ARG "" "NAME;SCRIPT;TIMEOUT" "ARGS;DEPENDS;LABELS" ${ARGN})
+  get_filename_component(script ${ARG_SCRIPT} ABSOLUTE)
+  add_test(NAME ${ARG_NAME} COMMAND ${MEGAMOE_PYTHON} ${script} ${ARG_ARGS})
+  megamoe_test_properties(${ARG_NAME} "${ARG_TIMEOUT}" "${ARG_LABELS}" ${ARG_DEPENDS})
 endfunction()
