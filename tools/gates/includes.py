@@ -1,0 +1,74 @@
+"""Includes point one way: from the command line and Python down to the configuration."""
+
+import re
+
+from tree import Tree, blank, line_of
+
+# Folder -> folders whose headers it may include, besides its own and the public ones (megamoe/).
+_CONFIG: set[str] = set()
+_NUMERICS = {"config"}
+_PTX: set[str] = {"numerics"}
+_LAYOUT = {"config", "numerics", "ptx"}
+_PROTOCOL = _LAYOUT | {"layout"}
+_ROLES = _PROTOCOL | {"protocol"}
+_KERNELS = _ROLES | {"roles"}
+_HOST = _KERNELS | {"kernels", "cpu"}
+ALLOWED: dict[str, set[str]] = {
+    "include/megamoe": set(),
+    "src/config": _CONFIG,
+    "src/numerics": _NUMERICS,
+    "src/ptx": _PTX,
+    "src/layout": _LAYOUT,
+    "src/protocol": _PROTOCOL,
+    "src/roles": _ROLES,
+    "src/kernels": _KERNELS,
+    # The CPU backend and the simulator stand beside the host code: they run the same protocol.
+    "src/cpu": _PROTOCOL | {"protocol"},
+    "sim": _PROTOCOL | {"protocol"},
+    "src/host": _HOST,
+    "src/cli": _HOST | {"host", "ref"},
+    "python": _HOST | {"host"},
+}
+# Only the public headers: what an installed copy offers.
+PUBLIC_ONLY = ("examples/",)
+# May include anything: they check the rest.
+FREE = ("ref/", "tests/", "bench/")
+# (including file, included header) -> reason
+EXCEPTIONS = {
+    ("src/config/kernel_config.cpp", "layout/rings.hpp"): "the rules of a configuration need the "
+    "ring sizes, which are arithmetic on the Problem alone",
+}
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(megamoe/[^>]+)>)', re.MULTILINE)
+
+
+def folder_of(path: str) -> str | None:
+    """The longest folder of ALLOWED that holds `path`."""
+    holders = [folder for folder in ALLOWED if path.startswith(folder + "/")]
+    return max(holders, key=len, default=None)
+
+
+def why_forbidden(path: str, header: str) -> str | None:
+    if (path, header) in EXCEPTIONS or header.startswith("megamoe/") or path.startswith(FREE):
+        return None
+    top = header.split("/")[0]
+    if path.startswith(PUBLIC_ONLY):
+        return "examples use the public headers only"
+    folder = folder_of(path)
+    if folder is None:
+        return "this folder has no place in the include order (tools/gates/includes.py)"
+    if "/" not in header:
+        return 'write the path from src/, as in "config/kernel_config.hpp"'
+    own = folder.removeprefix("src/")
+    if top == own or top in ALLOWED[folder]:
+        return None
+    return f"{folder} may include {', '.join(sorted({own, 'megamoe', *ALLOWED[folder]}))}"
+
+
+def check(tree: Tree) -> list[str]:
+    findings = []
+    for path, text in tree.cxx():
+        for match in _INCLUDE.finditer(blank(text, keep_strings=True)):
+            header = match[1] or match[2]
+            if why := why_forbidden(path, header):
+                findings.append(f'{path}:{line_of(text, match.start())}: "{header}": {why}')
+    return findings
