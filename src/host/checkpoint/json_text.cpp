@@ -1,6 +1,6 @@
 #include "host/checkpoint/json_text.hpp"
 
-#include <cctype>
+#include <algorithm>
 #include <set>
 #include <vector>
 
