@@ -2,14 +2,15 @@
 
 A release carries `[R:name]` and an acquire `[A:name]` in a comment on its line, on a later line of its
 statement, or in the comment right above the statement; one that is both carries both. Each name needs
-at least one of either side somewhere in the sources.
+at least one of either side somewhere in src/. Operations outside the folders below may go without.
 """
 
 import re
 
 from tree import Tree, blank, line_of
 
-FOLDERS = ("src/protocol/", "src/roles/", "src/cpu/", "src/kernels/")
+TAGS_IN = "src/"
+NEEDED_IN = ("src/protocol/", "src/roles/", "src/cpu/", "src/kernels/")
 # Defines what an Environment offers; uses no order itself.
 DEFINITIONS = ("src/protocol/env.hpp",)
 _SIDES = {
@@ -45,8 +46,10 @@ def statement(code: str, offset: int) -> tuple[int, int]:
 def check(tree: Tree) -> list[str]:
     findings: list[str] = []
     sides: dict[str, dict[str, str]] = {"R": {}, "A": {}}
-    for path, text in tree.cxx(*FOLDERS):
-        if path in DEFINITIONS:
+    for path, text in tree.cxx(TAGS_IN):
+        for match in TAG.finditer(text):
+            sides[match[1]].setdefault(match[2], f"{path}:{line_of(text, match.start())}")
+        if path in DEFINITIONS or not path.startswith(NEEDED_IN):
             continue
         code, lines = blank(text), text.splitlines()
         for match in _OPERATION.finditer(code):
@@ -58,8 +61,6 @@ def check(tree: Tree) -> list[str]:
                     findings.append(
                         f"{path}:{line_of(code, match.end())}: {order} without a tag [{side}:name]"
                     )
-        for match in TAG.finditer(text):
-            sides[match[1]].setdefault(match[2], f"{path}:{line_of(text, match.start())}")
     for side, other, word in (("R", "A", "acquire"), ("A", "R", "release")):
         for name, where in sides[side].items():
             if name not in sides[other]:
