@@ -16,7 +16,8 @@
 # Every stage has a time limit, after which all its processes are killed. Logs: build/check/STAGE.log.
 # The first failure stops the run. The last line is `N passed, N failed`: tests where a stage runs
 # tests, else the stage itself. Exit status: 0 passed, 1 failed, 2 unknown stage.
-# MEGAMOE_JOBS: parallel jobs (default: the number of cores).
+# MEGAMOE_JOBS: parallel jobs (default: the number of cores). MEGAMOE_STAGE_LIMIT: seconds that each
+# stage may take, instead of its own limit.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/build/venv/bin:$PATH"
@@ -28,7 +29,7 @@ declare -A limit_s=([format]=60 [gates]=300 [tidy]=400 [host]=900 [docs]=300 [ts
   [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=900)
 jobs="${MEGAMOE_JOBS:-$(nproc)}"
 
-usage() { sed -n '2,20s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,21s/^# \{0,1\}//p' "$0"; }
 find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
 
 need() {
@@ -139,10 +140,11 @@ passed=0 failed=0 skipped=0
 
 # run_stage NAME COMMAND...: the command leads a process group of its own, which does not outlive it.
 run_stage() {
-  local name="$1" log="build/check/$1.log" started status=0 p=0 f=0 s=0 counts
+  local name="$1" log="build/check/$1.log" started status=0 p=0 f=0 s=0 counts limit
   shift
+  limit="${MEGAMOE_STAGE_LIMIT:-${limit_s[$name]}}"
   started=$SECONDS
-  setsid timeout --kill-after=10 "${limit_s[$name]}" "$@" >"$log" 2>&1 </dev/null &
+  setsid timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null &
   stage_pid=$!
   wait "$stage_pid" || status=$?
   kill_stage
@@ -158,7 +160,7 @@ run_stage() {
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   local took=$((SECONDS - started)) word=ok
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
-    word="TIMED OUT (limit ${limit_s[$name]} s)"
+    word="TIMED OUT (limit $limit s)"
   elif [ "$status" -ne 0 ]; then
     word=FAILED
   fi
