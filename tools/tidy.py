@@ -37,10 +37,11 @@ def digest(build: Path, path: Path, command: list[str], base: bytes) -> str:
     """Of everything that decides clang-tidy's answer for one file."""
     if "ccache" in command[0]:
         command = command[1:]
-    # Comments stay: they hold NOLINT marks.
+    # -C keeps comments: they hold NOLINT marks.
     end = command.index("-o")
-    preprocess = [*command[:end], "-E", "-CC", str(path)]
-    text = subprocess.run(preprocess, cwd=build, capture_output=True, check=True).stdout
+    preprocess = [*command[:end], "-E", "-C", str(path)]
+    text = subprocess.run(preprocess, cwd=build, capture_output=True).stdout
+    # What cannot be preprocessed has its own digest too; clang-tidy says what is wrong with it.
     return hashlib.sha256(base + shlex.join(command).encode() + text).hexdigest()
 
 
