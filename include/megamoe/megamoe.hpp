@@ -49,8 +49,12 @@ class SymmetricMemory {
   virtual ~SymmetricMemory() = default;
   /// Ordinary host memory: `ranks` ranks in this process, run by the CPU backend.
   static std::unique_ptr<SymmetricMemory> host(int ranks);
+  /// The same, but all ranks of a call share one launch, as virtual ranks on one GPU do.
+  static std::unique_ptr<SymmetricMemory> host_virtual(int ranks);
 
   [[nodiscard]] virtual int ranks() const = 0;
+  /// True if a call is one launch for all ranks: only Group::forward can run it then.
+  [[nodiscard]] virtual bool one_launch() const = 0;
   /// Allocates `bytes` for each rank, zeroed, aligned to 1024; returns every rank's base address.
   virtual std::vector<std::byte*> allocate(std::size_t bytes) = 0;
 };
@@ -58,8 +62,8 @@ class SymmetricMemory {
 /// The input region of one rank, in symmetric memory: what a caller stages before a call.
 struct InputViews {
   std::byte* x = nullptr;  ///< [capacity, hidden] e4m3, or BF16
-  float* x_scales =
-      nullptr;  ///< [capacity, hidden / 128]; mxfp8: bytes [capacity, hidden / 32]; bf16: null
+  /// float [capacity, hidden / 128]; mxfp8: UE8M0 [capacity, hidden / 32]; bf16: null
+  std::byte* x_scales = nullptr;
   std::int64_t* topk_idx = nullptr;  ///< [capacity, top_k], -1 = no expert
   float* topk_weights = nullptr;     ///< [capacity, top_k]
 };
@@ -85,6 +89,7 @@ struct CallReport {
 };
 
 class Group;
+struct LayerState;
 
 /// One local rank of a Group.
 class Layer {
@@ -122,9 +127,9 @@ class Layer {
 
  private:
   friend class Group;
-  struct State;
-  explicit Layer(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  friend struct LayerAccess;
+  explicit Layer(std::unique_ptr<LayerState> state);
+  std::unique_ptr<LayerState> state_;
 };
 
 /// What one local rank brings to Group::forward.

@@ -47,4 +47,7 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows);
 /// The reason why `config` cannot run `problem`, or an empty string.
 std::string why_invalid(const Problem& problem, const KernelConfig& config);
 
+/// "decode, blocks of 16 rows, ..." for reports.
+std::string to_string(const KernelConfig& config);
+
 }  // namespace megamoe
