@@ -78,9 +78,10 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
 }
 
 std::string to_string(const KernelConfig& c) {
-  return fmt::format("{}, blocks of {} rows, L1 tiles of {} and L2 tiles of {} channels, lag {}, {} wave{}",
-                     c.family == Family::decode ? "decode" : "prefill", c.block_rows, c.l1_tile_channels,
-                     c.l2_tile_channels, c.lag_blocks, c.num_waves, c.num_waves == 1 ? "" : "s");
+  return fmt::format(
+      "{}, blocks of {} rows, L1 tiles of {} and L2 tiles of {} channels, lag {}, {} wave{}",
+      c.family == Family::decode ? "decode" : "prefill", c.block_rows, c.l1_tile_channels,
+      c.l2_tile_channels, c.lag_blocks, c.num_waves, c.num_waves == 1 ? "" : "s");
 }
 
 }  // namespace megamoe

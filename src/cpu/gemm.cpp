@@ -38,7 +38,8 @@ void decode_mxfp4(const std::uint8_t* codes, const std::uint8_t* scales, float* 
   for (int group = 0; group < kGranule / kMxGroup; ++group) {
     float table[16];
     const float scale = ue8m0_to_float(scales[group]);
-    for (unsigned code = 0; code < 16; ++code) table[code] = e2m1_to_float(static_cast<std::uint8_t>(code)) * scale;
+    for (unsigned code = 0; code < 16; ++code)
+      table[code] = e2m1_to_float(static_cast<std::uint8_t>(code)) * scale;
     for (int i = 0; i < kMxGroup / 2; ++i) {
       const std::uint8_t pair = codes[group * kMxGroup / 2 + i];
       values[group * kMxGroup + 2 * i] = table[pair & 15U];
@@ -58,7 +59,8 @@ float load_float(const std::byte* p) {
 void TileGemm::load_activations(const ActivationRows& a, int k_block) {
   for (int row = 0; row < a.rows; ++row) {
     float* values = a_.data() + static_cast<std::size_t>(row) * kGranule;
-    const std::size_t first = static_cast<std::size_t>(row) * a.channels + static_cast<std::size_t>(k_block) * kGranule;
+    const std::size_t first =
+        static_cast<std::size_t>(row) * a.channels + static_cast<std::size_t>(k_block) * kGranule;
     if (precision_ == Precision::bf16) {
       decode_bf16(a.codes + 2 * first, values);
       continue;
@@ -67,7 +69,8 @@ void TileGemm::load_activations(const ActivationRows& a, int k_block) {
     if (precision_ != Precision::mxfp8_mxfp4) continue;
     for (int group = 0; group < kGranule / kMxGroup; ++group) {
       const int scale_row = k_block * (kGranule / kMxGroup) + group;
-      const float scale = ue8m0_to_float(bytes(a.scales)[static_cast<std::size_t>(scale_row) * a.scale_stride + row]);
+      const float scale = ue8m0_to_float(
+          bytes(a.scales)[static_cast<std::size_t>(scale_row) * a.scale_stride + row]);
       for (int i = 0; i < kMxGroup; ++i) values[group * kMxGroup + i] *= scale;
     }
   }
@@ -79,10 +82,16 @@ void TileGemm::load_weights(const WeightRows& w, int channels, int k_block) {
     float* values = w_.data() + static_cast<std::size_t>(row) * kGranule;
     const std::size_t first = static_cast<std::size_t>(row) * channels + k;
     switch (precision_) {
-      case Precision::fp8: decode_e4m3(bytes(w.codes) + first, values); break;
-      case Precision::bf16: decode_bf16(w.codes + 2 * first, values); break;
+      case Precision::fp8:
+        decode_e4m3(bytes(w.codes) + first, values);
+        break;
+      case Precision::bf16:
+        decode_bf16(w.codes + 2 * first, values);
+        break;
       case Precision::mxfp4:
-      case Precision::mxfp8_mxfp4: decode_mxfp4(bytes(w.codes) + first / 2, bytes(w.scales) + first / kMxGroup, values); break;
+      case Precision::mxfp8_mxfp4:
+        decode_mxfp4(bytes(w.codes) + first / 2, bytes(w.scales) + first / kMxGroup, values);
+        break;
     }
   }
 }
@@ -98,10 +107,14 @@ void TileGemm::multiply(const ActivationRows& a, const WeightRows& w, float* out
     load_activations(a, kb);
     load_weights(w, a.channels, kb);
     Map partial(partial_.data(), a.rows, w.rows);
-    partial.noalias() = ConstMap(a_.data(), a.rows, kGranule) * ConstMap(w_.data(), w.rows, kGranule).transpose();
+    partial.noalias() =
+        ConstMap(a_.data(), a.rows, kGranule) * ConstMap(w_.data(), w.rows, kGranule).transpose();
     for (int row = 0; row < a.rows; ++row) {
       const float row_scale =
-          row_scales ? load_float(a.scales + sizeof(float) * (static_cast<std::size_t>(kb) * a.scale_stride + row)) : 1.0F;
+          row_scales
+              ? load_float(a.scales +
+                           sizeof(float) * (static_cast<std::size_t>(kb) * a.scale_stride + row))
+              : 1.0F;
       const float scale[2] = {block_scales ? row_scale * w.block_scales[0][kb] : row_scale,
                               block_scales ? row_scale * w.block_scales[1][kb] : row_scale};
       const float* from = partial_.data() + static_cast<std::size_t>(row) * w.rows;

@@ -7,7 +7,8 @@
 
 namespace megamoe::cpu {
 
-/// Rows of activations as they lie in a ring slot: codes [rows][channels], scales [channels / group][scale_stride].
+/// Rows of activations as they lie in a ring slot: codes [rows][channels], scales [channels /
+/// group][scale_stride].
 struct ActivationRows {
   const std::byte* codes = nullptr;
   const std::byte* scales = nullptr;
@@ -25,15 +26,15 @@ struct WeightRows {
   int rows = 0;
 };
 
-/// Products of dequantised tiles, 128 channels of K at a time. Scratch memory is kept between calls, so one
-/// object serves one thread.
+/// Products of dequantised tiles, 128 channels of K at a time. Scratch memory is kept between
+/// calls, so one object serves one thread.
 class TileGemm {
  public:
   explicit TileGemm(Precision precision) : precision_(precision) {}
 
-  /// out [activations.rows][weights.rows] = activations x weights^T in FP32: at most 128 products along K are
-  /// added up before both FP32 scales are applied and the result joins the sum. The order of additions depends
-  /// on the shapes only.
+  /// out [activations.rows][weights.rows] = activations x weights^T in FP32: at most 128 products
+  /// along K are added up before both FP32 scales are applied and the result joins the sum. The
+  /// order of additions depends on the shapes only.
   void multiply(const ActivationRows& activations, const WeightRows& weights, float* out);
 
  private:

@@ -61,11 +61,15 @@ class HostEnv {
 
   static constexpr std::memory_order memory_order(protocol::Order order) {
     switch (order) {
-      case protocol::Order::relaxed: return std::memory_order_relaxed;
-      case protocol::Order::acquire: return std::memory_order_acquire;
+      case protocol::Order::relaxed:
+        return std::memory_order_relaxed;
+      case protocol::Order::acquire:
+        return std::memory_order_acquire;
       case protocol::Order::release:
-      case protocol::Order::launch_release: return std::memory_order_release;
-      case protocol::Order::acq_rel: return std::memory_order_acq_rel;
+      case protocol::Order::launch_release:
+        return std::memory_order_release;
+      case protocol::Order::acq_rel:
+        return std::memory_order_acq_rel;
     }
     return std::memory_order_seq_cst;
   }

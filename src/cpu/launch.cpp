@@ -28,7 +28,8 @@ void add_statistics(Call<HostEnv>& c, std::int64_t* stats) {
 
 std::uint64_t agent_seed(const LaunchOptions& options, u32 rank, u32 cta, Role role) {
   if (options.delay_seed == 0) return 0;
-  const std::uint64_t agent = (static_cast<std::uint64_t>(rank) << 32U | cta) * 8 + static_cast<std::uint64_t>(role) + 1;
+  const std::uint64_t agent =
+      (static_cast<std::uint64_t>(rank) << 32U | cta) * 8 + static_cast<std::uint64_t>(role) + 1;
   const std::uint64_t mixed = (options.delay_seed + agent) * 0x9E3779B97F4A7C15U;
   return mixed == 0 ? 1 : mixed;
 }
@@ -37,11 +38,21 @@ void run_cta(std::span<const RankLaunch> ranks, const LaunchOptions& options) {
   HostEnv entry_env;
   LocalHeader* launch_header = ranks[0].memory->local_header();
   const auto launch_ranks = static_cast<u32>(ranks.size());
-  const protocol::Entry entry = protocol::enter(entry_env, launch_header, launch_ranks, static_cast<u32>(options.grid));
+  const protocol::Entry entry =
+      protocol::enter(entry_env, launch_header, launch_ranks, static_cast<u32>(options.grid));
   const RankLaunch& rank = ranks[entry.rank];
   const auto make_call = [&](HostEnv& env, Role role) {
-    return Call<HostEnv>{env,        rank.geometry, *rank.memory, rank.record,     options.deadline_ns, rank.num_tokens,
-                         entry.grid, entry.cta,     entry.epoch,  rank.generation, role};
+    return Call<HostEnv>{env,
+                         rank.geometry,
+                         *rank.memory,
+                         rank.record,
+                         options.deadline_ns,
+                         rank.num_tokens,
+                         entry.grid,
+                         entry.cta,
+                         entry.epoch,
+                         rank.generation,
+                         role};
   };
   HostEnv courier_env(agent_seed(options, rank.geometry.rank, entry.cta, Role::courier));
   HostEnv math_env(agent_seed(options, rank.geometry.rank, entry.cta, Role::math));

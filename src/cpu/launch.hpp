@@ -25,9 +25,9 @@ struct LaunchOptions {
   std::uint64_t delay_seed = 0;  ///< not 0: random delays between protocol steps
 };
 
-/// Runs one launch to its end: `grid` CTAs of two threads each, courier and GEMM agent. Several ranks in one
-/// launch are virtual ranks: each CTA learns at its start which one it serves. Whether the call succeeded is in
-/// memory: the epoch of the first rank has advanced.
+/// Runs one launch to its end: `grid` CTAs of two threads each, courier and GEMM agent. Several
+/// ranks in one launch are virtual ranks: each CTA learns at its start which one it serves. Whether
+/// the call succeeded is in memory: the epoch of the first rank has advanced.
 void run_launch(std::span<const RankLaunch> ranks, const LaunchOptions& options);
 
 }  // namespace megamoe::cpu

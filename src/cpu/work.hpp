@@ -20,21 +20,25 @@ struct CallData {
   std::uint16_t* y = nullptr;  ///< BF16 [num_tokens][hidden]
 };
 
-/// Moves and computes real data for the protocol's agents; one object per agent. Ordering is the agents' affair:
-/// these are plain accesses, which ThreadSanitizer checks.
+/// Moves and computes real data for the protocol's agents; one object per agent. Ordering is the
+/// agents' affair: these are plain accesses, which ThreadSanitizer checks.
 class Work {
  public:
   explicit Work(const CallData& data) : d_(data), gemm_(data.problem->precision) {}
 
   // For the courier.
   [[nodiscard]] std::int64_t expert_id(protocol::u32 token, protocol::u32 slot) const;
-  void pull_row(protocol::u32 src, protocol::u32 index, protocol::u32 block, protocol::u32 row_in_block);
+  void pull_row(protocol::u32 src, protocol::u32 index, protocol::u32 block,
+                protocol::u32 row_in_block);
   void sum_tokens(protocol::u32 first, protocol::u32 count);
 
   // For the GEMM agent.
-  void l1_accumulate(const protocol::BlockRef& block, protocol::u32 first_granule, protocol::u32 granules);
-  void l1_store(const protocol::BlockRef& block, protocol::u32 first_granule, protocol::u32 granules);
-  void l2_tile(const protocol::BlockRef& block, protocol::u32 first_granule, protocol::u32 granules);
+  void l1_accumulate(const protocol::BlockRef& block, protocol::u32 first_granule,
+                     protocol::u32 granules);
+  void l1_store(const protocol::BlockRef& block, protocol::u32 first_granule,
+                protocol::u32 granules);
+  void l2_tile(const protocol::BlockRef& block, protocol::u32 first_granule,
+               protocol::u32 granules);
   [[nodiscard]] protocol::u64 row_meta(const protocol::BlockRef& block, protocol::u32 row) const;
 
  private:
@@ -45,8 +49,8 @@ class Work {
   };
   [[nodiscard]] Expert expert(protocol::u32 local_expert) const;
   [[nodiscard]] std::size_t meta_row(protocol::u32 block, protocol::u32 row) const;
-  void store_act_group(std::byte* slot_codes, std::byte* slot_scales, protocol::u32 row, protocol::u32 granule,
-                       const float* h) const;
+  void store_act_group(std::byte* slot_codes, std::byte* slot_scales, protocol::u32 row,
+                       protocol::u32 granule, const float* h) const;
 
   CallData d_;
   TileGemm gemm_;

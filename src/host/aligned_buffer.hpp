@@ -1,24 +1,24 @@
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include "megamoe/error.hpp"
 
 namespace megamoe {
 
-/// Zeroed, page-aligned host memory. Pages are taken from the system when they are first touched, so a large
-/// capacity costs nothing until it is used.
+/// Zeroed, page-aligned host memory. Pages are taken from the system when they are first touched,
+/// so a large capacity costs nothing until it is used.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
       throw Error(ErrorCode::system, fmt::format("cannot map {} bytes of host memory", bytes));
     }

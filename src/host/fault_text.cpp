@@ -1,6 +1,6 @@
-#include <fmt/format.h>
-
 #include <atomic>
+
+#include <fmt/format.h>
 
 #include "host/layer_state.hpp"
 
@@ -14,12 +14,18 @@ using protocol::u64;
 
 const char* role_name(Role role) {
   switch (role) {
-    case Role::none: return "host";
-    case Role::courier: return "courier";
-    case Role::scheduler: return "scheduler";
-    case Role::loader: return "loader";
-    case Role::math: return "math";
-    case Role::publisher: return "publisher";
+    case Role::none:
+      return "host";
+    case Role::courier:
+      return "courier";
+    case Role::scheduler:
+      return "scheduler";
+    case Role::loader:
+      return "loader";
+    case Role::math:
+      return "math";
+    case Role::publisher:
+      return "publisher";
   }
   return "unknown role";
 }
@@ -27,17 +33,28 @@ const char* role_name(Role role) {
 /// What a phase waits for, with the peer and the index of the wait.
 std::string awaited(Phase phase, u32 peer, u64 index) {
   switch (phase) {
-    case Phase::none: return "nothing";
-    case Phase::start: return "its turn to start";
-    case Phase::counted: return fmt::format("earlier route chunks of wave {}", index);
-    case Phase::counts: return fmt::format("the counts of rank {}", peer);
-    case Phase::entry: return fmt::format("entry {} of rank {}'s list", index, peer);
-    case Phase::pool_slot: return fmt::format("the pool slot of block {}", index);
-    case Phase::rows: return fmt::format("the rows of block {}", index);
-    case Phase::act_slot: return fmt::format("the act slot of block {}", index);
-    case Phase::l1: return fmt::format("the L1 tiles of block {}", index);
-    case Phase::arrived: return fmt::format("the contributions of rank {}", peer);
-    case Phase::caller: return "the caller of abort()";
+    case Phase::none:
+      return "nothing";
+    case Phase::start:
+      return "its turn to start";
+    case Phase::counted:
+      return fmt::format("earlier route chunks of wave {}", index);
+    case Phase::counts:
+      return fmt::format("the counts of rank {}", peer);
+    case Phase::entry:
+      return fmt::format("entry {} of rank {}'s list", index, peer);
+    case Phase::pool_slot:
+      return fmt::format("the pool slot of block {}", index);
+    case Phase::rows:
+      return fmt::format("the rows of block {}", index);
+    case Phase::act_slot:
+      return fmt::format("the act slot of block {}", index);
+    case Phase::l1:
+      return fmt::format("the L1 tiles of block {}", index);
+    case Phase::arrived:
+      return fmt::format("the contributions of rank {}", peer);
+    case Phase::caller:
+      return "the caller of abort()";
   }
   return "an unknown phase";
 }
@@ -46,20 +63,23 @@ u64 read_word(const u64* word) { return std::atomic_ref<u64>(*const_cast<u64*>(w
 
 /// The last call whose counts rank `src` published here.
 u32 last_published(const LayerState& s, const protocol::Geometry& g, u32 epoch, u32 src) {
-  const u32 now = protocol::tag_of(read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch), 0, src)));
-  const u32 before = protocol::tag_of(read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch) ^ 1U, 0, src)));
+  const u32 now =
+      protocol::tag_of(read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch), 0, src)));
+  const u32 before = protocol::tag_of(
+      read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch) ^ 1U, 0, src)));
   return now == epoch ? now : before;
 }
 
-/// Ranks that have not published the counts of call `epoch`: the first to blame, whatever was being waited for.
+/// Ranks that have not published the counts of call `epoch`: the first to blame, whatever was being
+/// waited for.
 std::string missing_ranks(const LayerState& s, u32 epoch) {
   const protocol::Geometry g = protocol::make_geometry(s.problem, KernelConfig{}, s.rank, 0);
   std::string text;
   for (u32 src = 0; src < g.ranks; ++src) {
     const u32 last = last_published(s, g, epoch, src);
     if (src == g.rank || last == epoch) continue;
-    text += fmt::format("{}rank {} is at call {}, this rank at {}: it is late, or skipped one", text.empty() ? "" : "; ",
-                        src, last, epoch);
+    text += fmt::format("{}rank {} is at call {}, this rank at {}: it is late, or skipped one",
+                        text.empty() ? "" : "; ", src, last, epoch);
   }
   return text;
 }
@@ -67,14 +87,20 @@ std::string missing_ranks(const LayerState& s, u32 epoch) {
 std::string own_record(const LayerState& s) {
   const protocol::FaultRecord& r = s.record;
   if (r.phase == Phase::start) {
-    return fmt::format("rank {}, call {}: CTA {} started although the grid has {}: two calls are in flight on one Layer",
-                       r.rank, r.epoch, r.seen, r.expected);
+    return fmt::format(
+        "rank {}, call {}: CTA {} started although the grid has {}: two calls are in flight on one "
+        "Layer",
+        r.rank, r.epoch, r.seen, r.expected);
   }
-  std::string text = fmt::format("rank {}, call {}: the {} of CTA {} gave up waiting for {} (expected {}, seen {})", r.rank,
-                                 r.epoch, role_name(r.role), r.cta, awaited(r.phase, r.peer, r.index), r.expected, r.seen);
-  if (r.phase == Phase::counts && protocol::tag_of(r.seen) != r.epoch - 2 && protocol::tag_of(r.seen) != 0) {
-    return text + fmt::format("; rank {} published call {} here, which is neither this call nor the one before last", r.peer,
-                              protocol::tag_of(r.seen));
+  std::string text = fmt::format(
+      "rank {}, call {}: the {} of CTA {} gave up waiting for {} (expected {}, seen {})", r.rank,
+      r.epoch, role_name(r.role), r.cta, awaited(r.phase, r.peer, r.index), r.expected, r.seen);
+  if (r.phase == Phase::counts && protocol::tag_of(r.seen) != r.epoch - 2 &&
+      protocol::tag_of(r.seen) != 0) {
+    return text + fmt::format(
+                      "; rank {} published call {} here, which is neither this call nor the one "
+                      "before last",
+                      r.peer, protocol::tag_of(r.seen));
   }
   const std::string missing = missing_ranks(s, r.epoch);
   return missing.empty() ? text : text + "; " + missing;
@@ -84,15 +110,18 @@ std::string own_record(const LayerState& s) {
 
 std::string fault_text(const LayerState& s) {
   const u32 generation = s.generation();
-  if (std::atomic_ref<u32>(const_cast<u32&>(s.record.flag)).load(std::memory_order_acquire) == generation) return own_record(s);
+  if (std::atomic_ref<u32>(const_cast<u32&>(s.record.flag)).load(std::memory_order_acquire) ==
+      generation)
+    return own_record(s);
   const u64 word = read_word(s.memory.abort_word(static_cast<u32>(s.rank)));
   if (protocol::tag_of(word) != generation) return {};
   const Phase phase = protocol::abort_phase(word);
   if (phase == Phase::caller) {
-    return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(), protocol::abort_rank(word));
+    return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),
+                       protocol::abort_rank(word));
   }
-  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}", s.rank, s.epoch(), protocol::abort_rank(word),
-                     awaited(phase, protocol::abort_peer(word), 0));
+  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}", s.rank, s.epoch(),
+                     protocol::abort_rank(word), awaited(phase, protocol::abort_peer(word), 0));
 }
 
 }  // namespace megamoe

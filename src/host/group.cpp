@@ -1,8 +1,8 @@
-#include <fmt/format.h>
-
 #include <exception>
 #include <mutex>
 #include <thread>
+
+#include <fmt/format.h>
 
 #include "host/layer_state.hpp"
 
@@ -14,13 +14,15 @@ struct Group::State {
   std::vector<std::unique_ptr<Layer>> layers;
 };
 
-Group::Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory) : state_(std::make_unique<State>()) {
+Group::Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory)
+    : state_(std::make_unique<State>()) {
   const std::string reason = why_invalid(problem);
   if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
   if (memory == nullptr) throw Error(ErrorCode::invalid_argument, "memory is null");
   if (memory->ranks() != problem.ranks) {
     throw Error(ErrorCode::disagreement,
-                fmt::format("the problem has ranks = {}, the symmetric memory {}", problem.ranks, memory->ranks()));
+                fmt::format("the problem has ranks = {}, the symmetric memory {}", problem.ranks,
+                            memory->ranks()));
   }
   state_->problem = problem;
   state_->memory = std::move(memory);
@@ -34,8 +36,8 @@ Group::Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory) : 
     layer->memory = protocol::Memory(problem, bases.data(), layer->local.data());
     reset_words(*layer);
     const bool own_launch = r == 0 || !layer->one_launch;
-    layer->launch_header =
-        own_launch ? layer->memory.local_header() : LayerAccess::state(*state_->layers.front()).launch_header;
+    layer->launch_header = own_launch ? layer->memory.local_header()
+                                      : LayerAccess::state(*state_->layers.front()).launch_header;
     state_->layers.push_back(std::unique_ptr<Layer>(new Layer(std::move(layer))));
   }
 }
@@ -47,7 +49,8 @@ int Group::num_local_ranks() const { return static_cast<int>(state_->layers.size
 
 Layer& Group::layer(int local_rank) {
   if (local_rank < 0 || local_rank >= num_local_ranks()) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("local_rank = {} is outside 0..{}", local_rank, num_local_ranks() - 1));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("local_rank = {} is outside 0..{}", local_rank, num_local_ranks() - 1));
   }
   return *state_->layers[static_cast<std::size_t>(local_rank)];
 }
@@ -61,7 +64,8 @@ class InFlight {
     for (LayerState* s : layers) {
       if (s->in_flight.exchange(true)) {
         release();
-        throw Error(ErrorCode::invalid_argument, fmt::format("rank {} already has a call in flight on this Layer", s->rank));
+        throw Error(ErrorCode::invalid_argument,
+                    fmt::format("rank {} already has a call in flight on this Layer", s->rank));
       }
       held_.push_back(s);
     }
@@ -78,27 +82,32 @@ class InFlight {
   std::vector<LayerState*> held_;
 };
 
-void run_launches(std::vector<cpu::RankLaunch>& launches, const std::vector<LayerState*>& layers, const ForwardOptions& options) {
+void run_launches(std::vector<cpu::RankLaunch>& launches, const std::vector<LayerState*>& layers,
+                  const ForwardOptions& options) {
   const LayerState& first = *layers.front();
   const int ctas = ctas_for_call(first, options);
   const auto deadline = static_cast<std::uint64_t>(options.deadline.count());
   if (first.one_launch) {
-    cpu::run_launch(launches, {ctas * static_cast<int>(launches.size()), deadline, first.delay_seed});
+    cpu::run_launch(launches,
+                    {ctas * static_cast<int>(launches.size()), deadline, first.delay_seed});
     return;
   }
   std::vector<std::thread> ranks;
   for (std::size_t i = 0; i < launches.size(); ++i) {
-    ranks.emplace_back([&, i] { cpu::run_launch({&launches[i], 1}, {ctas, deadline, layers[i]->delay_seed}); });
+    ranks.emplace_back([&, i] {
+      cpu::run_launch({&launches[i], 1}, {ctas, deadline, layers[i]->delay_seed});
+    });
   }
   for (std::thread& rank : ranks) rank.join();
 }
 
 }  // namespace
 
-void Group::forward(std::span<const RankCall> calls, const ForwardOptions& options, std::span<const Stream> /*streams*/) {
+void Group::forward(std::span<const RankCall> calls, const ForwardOptions& options,
+                    std::span<const Stream> /*streams*/) {
   if (calls.size() != state_->layers.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("forward got {} calls for {} local ranks", calls.size(), state_->layers.size()));
+    throw Error(ErrorCode::invalid_argument, fmt::format("forward got {} calls for {} local ranks",
+                                                         calls.size(), state_->layers.size()));
   }
   std::vector<LayerState*> layers;
   for (const auto& layer : state_->layers) layers.push_back(&LayerAccess::state(*layer));
@@ -116,7 +125,9 @@ void Group::forward(std::span<const RankCall> calls, const ForwardOptions& optio
     throw_if_faulted(*layers[i]);
     // recv_stats is [local ranks][experts per rank] here.
     rank_options.recv_stats =
-        options.recv_stats == nullptr ? nullptr : options.recv_stats + i * static_cast<std::size_t>(problem().experts_per_rank());
+        options.recv_stats == nullptr
+            ? nullptr
+            : options.recv_stats + i * static_cast<std::size_t>(problem().experts_per_rank());
     launches.push_back(make_rank_launch(*layers[i], calls[i], rank_options));
     epochs.push_back(layers[i]->epoch());
   }
@@ -128,7 +139,8 @@ void Group::forward(std::span<const RankCall> calls, const ForwardOptions& optio
 void Group::reset() {
   for (const auto& layer : state_->layers) {
     if (LayerAccess::state(*layer).in_flight) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("reset() while rank {} has a call in flight", layer->rank()));
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("reset() while rank {} has a call in flight", layer->rank()));
     }
   }
   for (const auto& layer : state_->layers) reset_words(LayerAccess::state(*layer));

@@ -1,7 +1,7 @@
-#include <fmt/format.h>
-
 #include <atomic>
 #include <cstring>
+
+#include <fmt/format.h>
 
 #include "host/layer_state.hpp"
 #include "layout/map.hpp"
@@ -21,16 +21,18 @@ InputViews Layer::inputs() const {
   std::byte* base = m.peer(static_cast<protocol::u32>(state_->rank));
   const SymmetricLayout& l = m.symmetric();
   const bool has_scales = scale_row_bytes(state_->problem.precision, state_->problem.hidden) > 0;
-  return {base + l.x, has_scales ? base + l.x_scales : nullptr, reinterpret_cast<std::int64_t*>(base + l.topk_idx),
+  return {base + l.x, has_scales ? base + l.x_scales : nullptr,
+          reinterpret_cast<std::int64_t*>(base + l.topk_idx),
           reinterpret_cast<float*>(base + l.topk_weights)};
 }
 
-cpu::RankLaunch make_rank_launch(LayerState& s, const RankCall& call, const ForwardOptions& options) {
+cpu::RankLaunch make_rank_launch(LayerState& s, const RankCall& call,
+                                 const ForwardOptions& options) {
   const KernelConfig config = config_for_call(s, call.num_tokens, options);
   s.last_config = to_string(config);
   cpu::RankLaunch launch;
-  launch.geometry =
-      protocol::make_geometry(s.problem, config, s.rank, static_cast<protocol::u32>(list_entries(s.problem)));
+  launch.geometry = protocol::make_geometry(s.problem, config, s.rank,
+                                            static_cast<protocol::u32>(list_entries(s.problem)));
   launch.memory = &s.memory;
   launch.data = {&s.problem, nullptr, &s.memory, call.weights, call.shared, call.y};
   launch.record = &s.record;
@@ -42,7 +44,8 @@ cpu::RankLaunch make_rank_launch(LayerState& s, const RankCall& call, const Forw
 
 void throw_if_faulted(const LayerState& s) {
   const std::string text = fault_text(s);
-  if (!text.empty()) throw Error(ErrorCode::fault, text + "; reset() the group before the next call");
+  if (!text.empty())
+    throw Error(ErrorCode::fault, text + "; reset() the group before the next call");
 }
 
 void finish_call(LayerState& s, protocol::u32 epoch) {
@@ -53,23 +56,26 @@ void finish_call(LayerState& s, protocol::u32 epoch) {
   s.rows_received = 0;
   for (protocol::u32 wave = 0; wave < kMaxWaves; ++wave) {
     for (protocol::u32 src = 0; src < g.ranks; ++src) {
-      const protocol::u64 word = m.count(g, g.rank, protocol::parity_of(epoch), wave, src)[g.experts_per_rank - 1];
+      const protocol::u64 word =
+          m.count(g, g.rank, protocol::parity_of(epoch), wave, src)[g.experts_per_rank - 1];
       if (protocol::tag_of(word) == epoch) s.rows_received += protocol::value_of(word);
     }
   }
 }
 
-void Layer::forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights, const ExpertTensors* shared,
-                    const ForwardOptions& options, Stream /*stream*/) {
+void Layer::forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
+                    const ExpertTensors* shared, const ForwardOptions& options, Stream /*stream*/) {
   LayerState& s = *state_;
   if (s.one_launch) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rank {} is a virtual rank: only Group::forward runs its call", s.rank));
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("rank {} is a virtual rank: only Group::forward runs its call", s.rank));
   }
   const RankCall call{y, num_tokens, &weights, shared};
   check_call(s, call, options);
   if (s.in_flight.exchange(true)) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("rank {} already has a call in flight on this Layer", s.rank));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("rank {} already has a call in flight on this Layer", s.rank));
   }
   struct Guard {
     std::atomic<bool>& flag;
@@ -80,7 +86,8 @@ void Layer::forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weigh
   launch.data.g = &launch.geometry;
   const protocol::u32 epoch = s.epoch();
   cpu::run_launch({&launch, 1},
-                  {ctas_for_call(s, options), static_cast<std::uint64_t>(options.deadline.count()), s.delay_seed});
+                  {ctas_for_call(s, options), static_cast<std::uint64_t>(options.deadline.count()),
+                   s.delay_seed});
   finish_call(s, epoch);
 }
 
@@ -93,7 +100,8 @@ CallReport Layer::check() const {
   report.rows_received = s.rows_received;
   const LocalHeader& header = *s.memory.local_header();
   if (header.bad_id_claim != 0) {
-    report.bad_id = {static_cast<int>(header.bad_id_token), static_cast<int>(header.bad_id_slot), header.bad_id_value};
+    report.bad_id = {static_cast<int>(header.bad_id_token), static_cast<int>(header.bad_id_slot),
+                     header.bad_id_value};
   }
   return report;
 }
@@ -101,12 +109,14 @@ CallReport Layer::check() const {
 void Layer::abort() {
   cpu::HostEnv env;
   const auto rank = static_cast<protocol::u32>(state_->rank);
-  protocol::raise_abort(env, state_->memory, static_cast<protocol::u32>(state_->problem.ranks),
-                        protocol::abort_value(state_->generation(), rank, protocol::Phase::caller, rank));
+  protocol::raise_abort(
+      env, state_->memory, static_cast<protocol::u32>(state_->problem.ranks),
+      protocol::abort_value(state_->generation(), rank, protocol::Phase::caller, rank));
 }
 
 MemoryReport Layer::memory_report() const {
-  return {symmetric_layout(state_->problem).bytes, local_layout(state_->problem).bytes, layout_map(state_->problem)};
+  return {symmetric_layout(state_->problem).bytes, local_layout(state_->problem).bytes,
+          layout_map(state_->problem)};
 }
 
 void reset_words(LayerState& s) {

@@ -37,16 +37,20 @@ struct LayerAccess {
 /// Throws Error if `call` cannot run on this Layer. Nothing has been changed by then.
 void check_call(const LayerState& state, const RankCall& call, const ForwardOptions& options);
 
-/// The configuration that `options` asks for, or the choice for this rank's tokens. Throws Error if invalid.
-KernelConfig config_for_call(const LayerState& state, int num_tokens, const ForwardOptions& options);
+/// The configuration that `options` asks for, or the choice for this rank's tokens. Throws Error if
+/// invalid.
+KernelConfig config_for_call(const LayerState& state, int num_tokens,
+                             const ForwardOptions& options);
 
 /// CTAs per rank that `options` asks for.
 int ctas_for_call(const LayerState& state, const ForwardOptions& options);
 
 /// The CPU backend's launch of one rank.
-cpu::RankLaunch make_rank_launch(LayerState& state, const RankCall& call, const ForwardOptions& options);
+cpu::RankLaunch make_rank_launch(LayerState& state, const RankCall& call,
+                                 const ForwardOptions& options);
 
-/// Throws the fault of the call with epoch `epoch` if it did not finish; otherwise notes what it did.
+/// Throws the fault of the call with epoch `epoch` if it did not finish; otherwise notes what it
+/// did.
 void finish_call(LayerState& state, protocol::u32 epoch);
 
 /// Throws Error if a fault of an earlier call has not been reset.

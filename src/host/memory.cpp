@@ -32,14 +32,19 @@ class HostMemory final : public SymmetricMemory {
 
 std::unique_ptr<SymmetricMemory> make_host_memory(int ranks, bool one_launch) {
   if (ranks < 1 || ranks > kMaxRanks) {
-    throw Error(ErrorCode::invalid_argument, fmt::format("ranks = {} is outside 1..{}", ranks, kMaxRanks));
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("ranks = {} is outside 1..{}", ranks, kMaxRanks));
   }
   return std::make_unique<HostMemory>(ranks, one_launch);
 }
 
 }  // namespace
 
-std::unique_ptr<SymmetricMemory> SymmetricMemory::host(int ranks) { return make_host_memory(ranks, false); }
-std::unique_ptr<SymmetricMemory> SymmetricMemory::host_virtual(int ranks) { return make_host_memory(ranks, true); }
+std::unique_ptr<SymmetricMemory> SymmetricMemory::host(int ranks) {
+  return make_host_memory(ranks, false);
+}
+std::unique_ptr<SymmetricMemory> SymmetricMemory::host_virtual(int ranks) {
+  return make_host_memory(ranks, true);
+}
 
 }  // namespace megamoe

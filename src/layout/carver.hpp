@@ -17,8 +17,8 @@ struct NoVisitor {
   constexpr void operator()(const BufferInfo& /*buffer*/) const {}
 };
 
-/// Hands out consecutive, aligned pieces of a region and reports each to the visitor. Offsets and the printed
-/// map come from the same calls, so they cannot disagree.
+/// Hands out consecutive, aligned pieces of a region and reports each to the visitor. Offsets and
+/// the printed map come from the same calls, so they cannot disagree.
 template <class Visitor>
 class Carver {
  public:

@@ -18,9 +18,13 @@ constexpr std::size_t scale_row_bytes(Precision precision, int channels) {
 }
 
 /// Channels that share one activation scale.
-constexpr int scale_channels(Precision precision) { return precision == Precision::mxfp8_mxfp4 ? 32 : kGranule; }
+constexpr int scale_channels(Precision precision) {
+  return precision == Precision::mxfp8_mxfp4 ? 32 : kGranule;
+}
 
 /// Bytes of one activation scale.
-constexpr std::size_t scale_bytes(Precision precision) { return precision == Precision::mxfp8_mxfp4 ? 1 : 4; }
+constexpr std::size_t scale_bytes(Precision precision) {
+  return precision == Precision::mxfp8_mxfp4 ? 1 : 4;
+}
 
 }  // namespace megamoe

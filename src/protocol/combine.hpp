@@ -2,15 +2,17 @@
 
 #include "protocol/fault.hpp"
 
-/// Combine: results go straight to their tokens' slots on the source rank; `arrived` there counts them in rows x
-/// granules of 128 channels, whatever the tiles, so ranks may choose different configurations.
+/// Combine: results go straight to their tokens' slots on the source rank; `arrived` there counts
+/// them in rows x granules of 128 channels, whatever the tiles, so ranks may choose different
+/// configurations.
 namespace megamoe::protocol {
 
 /// `rows` rows of source `src`, `granules` granules each, are in their combine slots.
 template <class Env>
 MEGAMOE_HD void publish_contributions(Call<Env>& c, u32 wave, u32 src, u32 rows, u32 granules) {
   // [R:arrived] -> wait_arrived on rank src.
-  c.env.template fetch_add<Order::release, Scope::sys>(c.m.arrived(src, wave, c.g.rank), static_cast<u64>(rows) * granules);
+  c.env.template fetch_add<Order::release, Scope::sys>(c.m.arrived(src, wave, c.g.rank),
+                                                       static_cast<u64>(rows) * granules);
 }
 
 /// The sum of a wave: waits for every contribution of rank `dst`.
@@ -30,10 +32,14 @@ template <class Env>
   const bool in_time = wait_until(
       c, site,
       // [A:arrived] pairs with publish_contributions on rank dst.
-      [&] { return arrived = c.env.template load<Order::acquire, Scope::sys>(c.m.arrived(c.g.rank, wave, dst)); },
+      [&] {
+        return arrived = c.env.template load<Order::acquire, Scope::sys>(
+                   c.m.arrived(c.g.rank, wave, dst));
+      },
       [&](u64 seen) {
         const u32 missing = value_of(expected) - value_of(seen);
-        surplus = missing > 0x80000000U;  // a call adds less than 2^31, so more than that means "ahead"
+        surplus =
+            missing > 0x80000000U;  // a call adds less than 2^31, so more than that means "ahead"
         return surplus || missing == 0;
       });
   if (surplus) raise_fault(c, site, value_of(arrived));

@@ -12,20 +12,20 @@ enum class Role : unsigned char { none, courier, scheduler, loader, math, publis
 /// What an agent was waiting for, or found wrong.
 enum class Phase : unsigned char {
   none,
-  start,     ///< more CTAs started than the grid has: two calls in flight
-  counted,   ///< earlier route chunks of this rank
-  counts,    ///< a peer's counts
-  entry,     ///< an entry of a peer's list
-  pool_slot, ///< the L1 that frees a pool slot
-  rows,      ///< pulled rows of a block
-  act_slot,  ///< the L2 that frees an act slot
-  l1,        ///< the L1 tiles of a block
-  arrived,   ///< contributions from a peer
-  caller,    ///< abort() on the host
+  start,      ///< more CTAs started than the grid has: two calls in flight
+  counted,    ///< earlier route chunks of this rank
+  counts,     ///< a peer's counts
+  entry,      ///< an entry of a peer's list
+  pool_slot,  ///< the L1 that frees a pool slot
+  rows,       ///< pulled rows of a block
+  act_slot,   ///< the L2 that frees an act slot
+  l1,         ///< the L1 tiles of a block
+  arrived,    ///< contributions from a peer
+  caller,     ///< abort() on the host
 };
 
-/// Written once per reset generation by the CTA that claims the fault, to memory that the host can read while
-/// the kernel runs.
+/// Written once per reset generation by the CTA that claims the fault, to memory that the host can
+/// read while the kernel runs.
 struct FaultRecord {
   u32 rank = 0;
   u32 cta = 0;
@@ -33,18 +33,21 @@ struct FaultRecord {
   Phase phase = Phase::none;
   u32 peer = 0;
   u32 epoch = 0;
-  u64 index = 0;     ///< block, expert, wave or entry, by phase
+  u64 index = 0;  ///< block, expert, wave or entry, by phase
   u64 expected = 0;
   u64 seen = 0;
   u32 flag = 0;  ///< reset generation once the record is complete
 };
 
-/// Upper half of an abort word: the reset generation. Lower half: who gave up, in which phase, waiting for whom.
+/// Upper half of an abort word: the reset generation. Lower half: who gave up, in which phase,
+/// waiting for whom.
 MEGAMOE_HD constexpr u64 abort_value(u32 generation, u32 rank, Phase phase, u32 peer) {
   return tagged(generation, (rank + 1) << 16U | static_cast<u32>(phase) << 8U | (peer & 0xFFU));
 }
 MEGAMOE_HD constexpr u32 abort_rank(u64 word) { return (value_of(word) >> 16U) - 1; }
-MEGAMOE_HD constexpr Phase abort_phase(u64 word) { return static_cast<Phase>(value_of(word) >> 8U & 0xFFU); }
+MEGAMOE_HD constexpr Phase abort_phase(u64 word) {
+  return static_cast<Phase>(value_of(word) >> 8U & 0xFFU);
+}
 MEGAMOE_HD constexpr u32 abort_peer(u64 word) { return value_of(word) & 0xFFU; }
 
 /// What one agent of one CTA knows about the call it runs.
@@ -68,14 +71,16 @@ struct Call {
 template <class Env>
 MEGAMOE_HD bool aborted(Call<Env>& c) {
   // Relaxed: nothing is read on the strength of it but the word itself. Written by raise_abort.
-  return tag_of(c.env.template load<Order::relaxed, Scope::sys>(c.m.abort_word(c.g.rank))) == c.generation;
+  return tag_of(c.env.template load<Order::relaxed, Scope::sys>(c.m.abort_word(c.g.rank))) ==
+         c.generation;
 }
 
 /// Tells every rank, this one included, that the call is over.
 template <class Env>
 MEGAMOE_HD void raise_abort(Env& env, const Memory& m, u32 ranks, u64 value) {
   // Relaxed: the word carries all that its readers use.
-  for (u32 r = 0; r < ranks; ++r) env.template store<Order::relaxed, Scope::sys>(m.abort_word(r), value);
+  for (u32 r = 0; r < ranks; ++r)
+    env.template store<Order::relaxed, Scope::sys>(m.abort_word(r), value);
 }
 
 /// Place and meaning of a wait, for the fault record.
@@ -90,7 +95,9 @@ struct Site {
 template <class Env>
 MEGAMOE_HD void raise_fault(Call<Env>& c, const Site& site, u64 seen) {
   // Relaxed: the claim only elects a writer; its record is published below.
-  if (!c.env.template compare_exchange<Order::relaxed, Scope::gpu>(&c.m.local_header()->fault_claim, 0U, 1U)) return;
+  if (!c.env.template compare_exchange<Order::relaxed, Scope::gpu>(&c.m.local_header()->fault_claim,
+                                                                   0U, 1U))
+    return;
   FaultRecord& r = *c.record;
   r.rank = c.g.rank;
   r.cta = c.cta;
@@ -106,8 +113,9 @@ MEGAMOE_HD void raise_fault(Call<Env>& c, const Site& site, u64 seen) {
   raise_abort(c.env, c.m, c.g.ranks, abort_value(c.generation, c.g.rank, site.phase, site.peer));
 }
 
-/// One poll that did not succeed. False when the wait is over: the call was aborted, or the deadline passed
-/// and this agent has raised the fault. `started` and `polls` are 0 at the first call.
+/// One poll that did not succeed. False when the wait is over: the call was aborted, or the
+/// deadline passed and this agent has raised the fault. `started` and `polls` are 0 at the first
+/// call.
 template <class Env>
 MEGAMOE_HD bool keep_waiting(Call<Env>& c, const Site& site, u64 seen, u64& started, u32& polls) {
   if (++polls % Env::kPollsPerCheck == 0) {

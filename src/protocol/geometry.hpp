@@ -7,7 +7,8 @@
 
 namespace megamoe::protocol {
 
-/// The numbers of one call that follow from the Problem and this rank's configuration; the same for all its CTAs.
+/// The numbers of one call that follow from the Problem and this rank's configuration; the same for
+/// all its CTAs.
 struct Geometry {
   u32 ranks = 0;
   u32 rank = 0;
@@ -37,7 +38,8 @@ struct Geometry {
   [[nodiscard]] MEGAMOE_HD constexpr u32 meta_slots() const { return pool_slots + act_slots; }
 };
 
-constexpr Geometry make_geometry(const Problem& p, const KernelConfig& c, int rank, u32 list_entries) {
+constexpr Geometry make_geometry(const Problem& p, const KernelConfig& c, int rank,
+                                 u32 list_entries) {
   const RingRows rows = ring_rows(p);
   Geometry g;
   g.ranks = p.ranks;
@@ -73,13 +75,16 @@ struct RouteWave {
   u32 chunks = 0;  ///< at least 1, so that a rank without tokens publishes its zero counts
   u32 chunk_tokens = 0;
   /// A single chunk counts and writes under one ticket; otherwise all count, then all write.
-  [[nodiscard]] MEGAMOE_HD constexpr u32 num_tickets() const { return chunks == 1 ? 1 : 2 * chunks; }
+  [[nodiscard]] MEGAMOE_HD constexpr u32 num_tickets() const {
+    return chunks == 1 ? 1 : 2 * chunks;
+  }
 };
 
 MEGAMOE_HD constexpr u32 div_up(u32 a, u32 b) { return (a + b - 1) / b; }
 MEGAMOE_HD constexpr u32 lesser(u32 a, u32 b) { return a < b ? a : b; }
 
-MEGAMOE_HD constexpr RouteWave route_wave(const Geometry& g, u32 num_tokens, u32 wave, u32 max_chunks) {
+MEGAMOE_HD constexpr RouteWave route_wave(const Geometry& g, u32 num_tokens, u32 wave,
+                                          u32 max_chunks) {
   const u32 wave_tokens = div_up(num_tokens, g.num_waves);
   RouteWave w;
   w.first_token = lesser(wave * wave_tokens, num_tokens);

@@ -13,8 +13,9 @@ struct Entry {
   u32 grid = 0;  ///< CTAs of that rank
 };
 
-/// Takes a start number. With R virtual ranks in one launch the numbers are dealt to the ranks in turn, so that
-/// any R resident CTAs serve all of them. `header` belongs to the launch's first rank; `launch_grid` counts all CTAs.
+/// Takes a start number. With R virtual ranks in one launch the numbers are dealt to the ranks in
+/// turn, so that any R resident CTAs serve all of them. `header` belongs to the launch's first
+/// rank; `launch_grid` counts all CTAs.
 template <class Env>
 MEGAMOE_HD Entry enter(Env& env, LocalHeader* header, u32 launch_ranks, u32 launch_grid) {
   // Relaxed: the epoch was stored by an earlier launch.
@@ -58,16 +59,19 @@ MEGAMOE_HD void clear_other_parity(Call<Env>& c) {
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool last_out(Call<Env>& c) {
   // [R:exit] [A:exit] every CTA's accesses of the call come before what the last one does.
-  return c.env.template fetch_add<Order::acq_rel, Scope::gpu>(&c.m.words(c.parity())->exit_count, 1U) == c.grid - 1;
+  return c.env.template fetch_add<Order::acq_rel, Scope::gpu>(&c.m.words(c.parity())->exit_count,
+                                                              1U) == c.grid - 1;
 }
 
-/// Ends the call on a rank: by its last CTA, after the statistics. The launch's last rank advances the epoch; y
-/// is valid if and only if that happened.
+/// Ends the call on a rank: by its last CTA, after the statistics. The launch's last rank advances
+/// the epoch; y is valid if and only if that happened.
 template <class Env>
 MEGAMOE_HD void finish(Call<Env>& c, LocalHeader* launch_header, u32 launch_ranks) {
   if (launch_ranks > 1) {
     // [R:ranks_out] [A:ranks_out] every rank's accesses come before the epoch moves.
-    if (c.env.template fetch_add<Order::acq_rel, Scope::gpu>(&launch_header->ranks_out, 1U) != launch_ranks - 1) return;
+    if (c.env.template fetch_add<Order::acq_rel, Scope::gpu>(&launch_header->ranks_out, 1U) !=
+        launch_ranks - 1)
+      return;
     // Relaxed: read by the next launch.
     c.env.template store<Order::relaxed, Scope::gpu>(&launch_header->ranks_out, 0U);
   }

@@ -24,14 +24,18 @@ class Memory {
 
   // In the symmetric region of `owner`.
   [[nodiscard]] MEGAMOE_HD u64* abort_word(u32 owner) const { return &header(owner)->abort_word; }
-  [[nodiscard]] MEGAMOE_HD u64* arrived(u32 owner, u32 wave, u32 dst) const { return &header(owner)->arrived[wave][dst]; }
+  [[nodiscard]] MEGAMOE_HD u64* arrived(u32 owner, u32 wave, u32 dst) const {
+    return &header(owner)->arrived[wave][dst];
+  }
   /// Counts that `src` published to `owner`: inclusive ends per local expert.
-  [[nodiscard]] MEGAMOE_HD u64* count(const Geometry& g, u32 owner, u32 parity, u32 wave, u32 src) const {
+  [[nodiscard]] MEGAMOE_HD u64* count(const Geometry& g, u32 owner, u32 parity, u32 wave,
+                                      u32 src) const {
     const std::size_t row = (static_cast<std::size_t>(parity) * kMaxWaves + wave) * g.ranks + src;
     return at<u64>(peers_[owner], symmetric_.count) + row * g.local_experts;
   }
   [[nodiscard]] MEGAMOE_HD u64* list(const Geometry& g, u32 owner, u32 parity, u32 src) const {
-    return at<u64>(peers_[owner], symmetric_.list) + (static_cast<std::size_t>(parity) * g.ranks + src) * g.list_entries;
+    return at<u64>(peers_[owner], symmetric_.list) +
+           (static_cast<std::size_t>(parity) * g.ranks + src) * g.list_entries;
   }
   [[nodiscard]] MEGAMOE_HD const std::int64_t* topk_idx(u32 owner) const {
     return at<std::int64_t>(peers_[owner], symmetric_.topk_idx);
@@ -41,26 +45,41 @@ class Memory {
   }
 
   // In this rank's local region.
-  [[nodiscard]] MEGAMOE_HD LocalHeader* local_header() const { return at<LocalHeader>(local_, local_layout_.header); }
+  [[nodiscard]] MEGAMOE_HD LocalHeader* local_header() const {
+    return at<LocalHeader>(local_, local_layout_.header);
+  }
   [[nodiscard]] MEGAMOE_HD ParityWords* words(u32 parity) const {
     return at<ParityWords>(local_, local_layout_.words) + parity;
   }
-  [[nodiscard]] MEGAMOE_HD u32* rows_ready(u32 parity) const { return slots(local_layout_.rows_ready, parity, pool_words()); }
-  [[nodiscard]] MEGAMOE_HD u32* l1_done(u32 parity) const { return slots(local_layout_.l1_done, parity, act_words()); }
-  [[nodiscard]] MEGAMOE_HD u32* l2_done(u32 parity) const { return slots(local_layout_.l2_done, parity, act_words()); }
+  [[nodiscard]] MEGAMOE_HD u32* rows_ready(u32 parity) const {
+    return slots(local_layout_.rows_ready, parity, pool_words());
+  }
+  [[nodiscard]] MEGAMOE_HD u32* l1_done(u32 parity) const {
+    return slots(local_layout_.l1_done, parity, act_words());
+  }
+  [[nodiscard]] MEGAMOE_HD u32* l2_done(u32 parity) const {
+    return slots(local_layout_.l2_done, parity, act_words());
+  }
   [[nodiscard]] MEGAMOE_HD u64* expected(const Geometry& g, u32 parity, u32 wave) const {
-    return at<u64>(local_, local_layout_.expected) + (static_cast<std::size_t>(parity) * kMaxWaves + wave) * g.ranks;
+    return at<u64>(local_, local_layout_.expected) +
+           (static_cast<std::size_t>(parity) * kMaxWaves + wave) * g.ranks;
   }
   /// Counts of one route chunk, [ranks][local experts].
   [[nodiscard]] MEGAMOE_HD u32* chunk_count(const Geometry& g, u32 wave, u32 chunk) const {
     const std::size_t row = static_cast<std::size_t>(wave) * kMaxRouteChunks + chunk;
     return at<u32>(local_, local_layout_.chunk_count) + row * g.ranks * g.local_experts;
   }
-  [[nodiscard]] MEGAMOE_HD u64* row_metas() const { return at<u64>(local_, local_layout_.row_meta); }
+  [[nodiscard]] MEGAMOE_HD u64* row_metas() const {
+    return at<u64>(local_, local_layout_.row_meta);
+  }
   [[nodiscard]] MEGAMOE_HD std::byte* pool() const { return local_ + local_layout_.pool; }
-  [[nodiscard]] MEGAMOE_HD std::byte* pool_scales() const { return local_ + local_layout_.pool_scales; }
+  [[nodiscard]] MEGAMOE_HD std::byte* pool_scales() const {
+    return local_ + local_layout_.pool_scales;
+  }
   [[nodiscard]] MEGAMOE_HD std::byte* act() const { return local_ + local_layout_.act; }
-  [[nodiscard]] MEGAMOE_HD std::byte* act_scales() const { return local_ + local_layout_.act_scales; }
+  [[nodiscard]] MEGAMOE_HD std::byte* act_scales() const {
+    return local_ + local_layout_.act_scales;
+  }
 
   /// Words of one parity's rows_ready, and of one parity's l1_done or l2_done.
   [[nodiscard]] MEGAMOE_HD u32 pool_words() const {

@@ -12,8 +12,8 @@ struct PullChunk {
   u32 row_in_expert = 0;  ///< of the chunk's first row
   u32 row_in_block = 0;
   u32 rows = 0;
-  /// What its publication adds to rows_ready: its rows; the last chunk of a block adds up to block_rows, so
-  /// that every generation of a slot adds the same.
+  /// What its publication adds to rows_ready: its rows; the last chunk of a block adds up to
+  /// block_rows, so that every generation of a slot adds the same.
   u32 ready_units = 0;
 };
 
@@ -24,13 +24,14 @@ struct Block {
   u32 rows = 0;
 };
 
-/// Blocks and pull tickets of one wave. The tables are inclusive prefix sums over local experts, in memory that
-/// the caller owns (shared memory, or a vector).
+/// Blocks and pull tickets of one wave. The tables are inclusive prefix sums over local experts, in
+/// memory that the caller owns (shared memory, or a vector).
 struct Plan {
   u32 experts = 0;
   u32 block_rows = 1;
   u32 pull_rows = 1;
-  u32 first_block = 0;  ///< call-wide index of the wave's first block: rings run on from wave to wave
+  u32 first_block =
+      0;  ///< call-wide index of the wave's first block: rings run on from wave to wave
   u32* row_end = nullptr;
   u32* block_end = nullptr;
   u32* chunk_end = nullptr;
@@ -38,7 +39,9 @@ struct Plan {
   [[nodiscard]] MEGAMOE_HD u32 num_rows() const { return row_end[experts - 1]; }
   [[nodiscard]] MEGAMOE_HD u32 num_blocks() const { return block_end[experts - 1]; }
   [[nodiscard]] MEGAMOE_HD u32 num_chunks() const { return chunk_end[experts - 1]; }
-  [[nodiscard]] MEGAMOE_HD u32 rows_of(u32 expert) const { return row_end[expert] - begin(row_end, expert); }
+  [[nodiscard]] MEGAMOE_HD u32 rows_of(u32 expert) const {
+    return row_end[expert] - begin(row_end, expert);
+  }
 
   /// Block `index` of the wave.
   [[nodiscard]] MEGAMOE_HD Block block(u32 index) const {
@@ -65,7 +68,9 @@ struct Plan {
   }
 
  private:
-  [[nodiscard]] MEGAMOE_HD static u32 begin(const u32* ends, u32 expert) { return expert == 0 ? 0 : ends[expert - 1]; }
+  [[nodiscard]] MEGAMOE_HD static u32 begin(const u32* ends, u32 expert) {
+    return expert == 0 ? 0 : ends[expert - 1];
+  }
 
   /// The expert whose half-open range of the prefix sum holds `index`.
   [[nodiscard]] MEGAMOE_HD u32 owner(const u32* ends, u32 index) const {

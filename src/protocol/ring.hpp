@@ -2,17 +2,21 @@
 
 #include "protocol/fault.hpp"
 
-/// The pool ring holds pulled rows until their L1, the act ring activated intermediates until their L2. Block b
-/// of the call uses slot b % slots, generation b / slots. Every generation adds the same amount to a slot's
-/// counter, so the counter alone says how far its slot is.
+/// The pool ring holds pulled rows until their L1, the act ring activated intermediates until their
+/// L2. Block b of the call uses slot b % slots, generation b / slots. Every generation adds the
+/// same amount to a slot's counter, so the counter alone says how far its slot is.
 namespace megamoe::protocol {
 
 /// What rows_ready, l1_done and l2_done of a block read once it is complete.
-MEGAMOE_HD constexpr u32 rows_target(const Geometry& g, u32 block) { return (block / g.pool_slots + 1) * g.block_rows; }
+MEGAMOE_HD constexpr u32 rows_target(const Geometry& g, u32 block) {
+  return (block / g.pool_slots + 1) * g.block_rows;
+}
 MEGAMOE_HD constexpr u32 l1_target(const Geometry& g, u32 block) {
   return (block / g.act_slots + 1) * g.intermediate_granules;
 }
-MEGAMOE_HD constexpr u32 l2_target(const Geometry& g, u32 block) { return (block / g.act_slots + 1) * g.hidden_granules; }
+MEGAMOE_HD constexpr u32 l2_target(const Geometry& g, u32 block) {
+  return (block / g.act_slots + 1) * g.hidden_granules;
+}
 
 template <class Env>
 MEGAMOE_HD u32* rows_ready_word(Call<Env>& c, u32 block) {
@@ -27,8 +31,8 @@ MEGAMOE_HD u32* l2_done_word(Call<Env>& c, u32 block) {
   return c.m.l2_done(c.parity()) + block % c.g.act_slots;
 }
 
-/// Pull of `block`: waits until L1 of the block that had its pool slot is done. That also frees its row
-/// metadata: L1 of it waited for L2 of the block whose metadata slot this is.
+/// Pull of `block`: waits until L1 of the block that had its pool slot is done. That also frees its
+/// row metadata: L1 of it waited for L2 of the block whose metadata slot this is.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_pool_slot(Call<Env>& c, u32 block) {
   if (block < c.g.pool_slots) return true;
@@ -36,7 +40,8 @@ template <class Env>
   const u32 target = l1_target(c.g, before);
   return wait_until(
       c, Site{Phase::pool_slot, c.g.rank, block, target},
-      // [A:l1_done] pairs with publish_l1: L1's reads of the slot are over. Later generations may have passed.
+      // [A:l1_done] pairs with publish_l1: L1's reads of the slot are over. Later generations may
+      // have passed.
       [&] { return c.env.template load<Order::acquire, Scope::gpu>(l1_done_word(c, before)); },
       [&](u64 seen) { return seen >= target; });
 }
@@ -59,8 +64,8 @@ template <class Env>
       [&](u64 seen) { return seen == target; });
 }
 
-/// Epilogue of an L1 tile of `block`: waits until L2 of the block that had its act slot is done. Its tickets are
-/// lower, but claimed is not done.
+/// Epilogue of an L1 tile of `block`: waits until L2 of the block that had its act slot is done.
+/// Its tickets are lower, but claimed is not done.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_act_slot(Call<Env>& c, u32 block) {
   if (block < c.g.act_slots) return true;

@@ -14,8 +14,9 @@ namespace megamoe::protocol {
 
 /// The courier of one CTA as a single thread: route, pull, then sum. `Work` moves the data:
 ///   std::int64_t expert_id(u32 token, u32 slot)                        this rank's topk_idx
-///   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block)     source's x row, scales -> pool; metadata
-///   void sum_tokens(u32 first, u32 count)                              combine slots -> y
+///   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block)     source's x row, scales ->
+///   pool; metadata void sum_tokens(u32 first, u32 count)                              combine
+///   slots -> y
 template <class Env, class Work>
 class Courier {
  public:
@@ -60,7 +61,8 @@ class Courier {
       if (ticket < w.chunks) {
         count_chunk(w, chunk);
         if (w.chunks > 1) {
-          for (std::size_t i = 0; i < counts_.size(); ++i) store_chunk_count(c_, wave, chunk, cell_at(i), counts_[i]);
+          for (std::size_t i = 0; i < counts_.size(); ++i)
+            store_chunk_count(c_, wave, chunk, cell_at(i), counts_[i]);
         }
         if (finish_counting(c_, wave, w.chunks)) publish_counts(wave, w);
       } else if (!wait_counted(c_, wave, w.chunks)) {
@@ -70,7 +72,8 @@ class Courier {
     }
   }
 
-  /// Calls fn(token, slot, destination) for every contribution of a chunk's tokens, shared experts last.
+  /// Calls fn(token, slot, destination) for every contribution of a chunk's tokens, shared experts
+  /// last.
   template <class Fn>
   void for_each_contribution(const RouteWave& w, u32 chunk, Fn fn) {
     const u32 first = std::min(chunk * w.chunk_tokens, w.num_tokens);
@@ -102,7 +105,8 @@ class Courier {
   /// Sums the counts of the chunks [0, last) into `into`.
   void add_chunks(u32 wave, u32 last, std::vector<u32>& into) {
     for (u32 chunk = 0; chunk < last; ++chunk) {
-      for (std::size_t i = 0; i < into.size(); ++i) into[i] += load_chunk_count(c_, wave, chunk, cell_at(i));
+      for (std::size_t i = 0; i < into.size(); ++i)
+        into[i] += load_chunk_count(c_, wave, chunk, cell_at(i));
     }
   }
 
@@ -120,9 +124,11 @@ class Courier {
       for (u32 e = 0; e < c_.g.local_experts; ++e) end += counts_[cell({dst, e})];
       store_expected(c_, wave, dst, end);
       // Waves that this call does not have carry their totals over to the next.
-      for (u32 unused = c_.g.num_waves; wave == 0 && unused < kMaxWaves; ++unused) store_expected(c_, unused, dst, 0);
+      for (u32 unused = c_.g.num_waves; wave == 0 && unused < kMaxWaves; ++unused)
+        store_expected(c_, unused, dst, 0);
       end = 0;
-      for (u32 e = 0; e < c_.g.local_experts; ++e) publish_count(c_, wave, {dst, e}, end += counts_[cell({dst, e})]);
+      for (u32 e = 0; e < c_.g.local_experts; ++e)
+        publish_count(c_, wave, {dst, e}, end += counts_[cell({dst, e})]);
     }
   }
 
@@ -137,7 +143,8 @@ class Courier {
     }
     add_chunks(wave, w.chunks == 1 ? 0 : chunk, positions_);
     for_each_contribution(w, chunk, [&](u32 token, u32 slot, Destination to) {
-      publish_entry(c_, wave, to.rank, positions_[cell(to)]++, contribution_index(token, slot, c_.g.contributions));
+      publish_entry(c_, wave, to.rank, positions_[cell(to)]++,
+                    contribution_index(token, slot, c_.g.contributions));
     });
   }
 

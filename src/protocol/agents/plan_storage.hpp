@@ -11,7 +11,8 @@ namespace megamoe::protocol {
 class PlanStorage {
  public:
   explicit PlanStorage(const Geometry& g)
-      : ends_(static_cast<std::size_t>(g.ranks) * g.local_experts), tables_(static_cast<std::size_t>(g.local_experts) * 3) {
+      : ends_(static_cast<std::size_t>(g.ranks) * g.local_experts),
+        tables_(static_cast<std::size_t>(g.local_experts) * 3) {
     plan_.experts = g.local_experts;
     plan_.block_rows = g.block_rows;
     plan_.pull_rows = g.pull_rows;
@@ -53,9 +54,15 @@ class PlanStorage {
   }
 
  private:
-  static std::size_t index(const Geometry& g, u32 src, u32 e) { return static_cast<std::size_t>(src) * g.local_experts + e; }
-  [[nodiscard]] u32 begin(const Geometry& g, u32 src, u32 e) const { return e == 0 ? 0 : ends_[index(g, src, e - 1)]; }
-  [[nodiscard]] u32 count(const Geometry& g, u32 src, u32 e) const { return ends_[index(g, src, e)] - begin(g, src, e); }
+  static std::size_t index(const Geometry& g, u32 src, u32 e) {
+    return static_cast<std::size_t>(src) * g.local_experts + e;
+  }
+  [[nodiscard]] u32 begin(const Geometry& g, u32 src, u32 e) const {
+    return e == 0 ? 0 : ends_[index(g, src, e - 1)];
+  }
+  [[nodiscard]] u32 count(const Geometry& g, u32 src, u32 e) const {
+    return ends_[index(g, src, e)] - begin(g, src, e);
+  }
 
   std::vector<u32> ends_;
   std::vector<u32> tables_;
