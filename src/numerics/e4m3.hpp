@@ -21,12 +21,13 @@ MEGAMOE_HD constexpr float e4m3_to_float(std::uint8_t code) {
   return sign != 0 ? -unsigned_value : unsigned_value;
 }
 
-/// The nearest e4m3 code, ties to even; saturates to +-448, Inf included. NaN becomes 0x7f or 0xff.
+/// The nearest e4m3 code, ties to even; saturates to +-448, Inf included. Any NaN becomes 0x7f: the
+/// sign of a computed NaN differs between processors, and codes should not.
 MEGAMOE_HD constexpr std::uint8_t float_to_e4m3(float value) {
   const auto bits = bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 24) & 0x80U;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return static_cast<std::uint8_t>(sign | 0x7fU);
+  if (magnitude > 0x7f800000U) return 0x7fU;
   if (magnitude >= bit_cast<std::uint32_t>(kE4m3Max)) {
     return static_cast<std::uint8_t>(sign | 0x7eU);
   }

@@ -83,7 +83,7 @@ TEST(E4m3, EveryCodeHasItsDefinedValue) {
     }
     EXPECT_EQ(std::signbit(value), code >= 128) << code;
     EXPECT_EQ(std::bit_cast<std::uint32_t>(value), std::bit_cast<std::uint32_t>(kE4m3Values[code]));
-    EXPECT_EQ(float_to_e4m3(value), code);
+    EXPECT_EQ(float_to_e4m3(value), code == 0xffU ? 0x7fU : code);
   }
   EXPECT_EQ(e4m3_to_float(0x7e), 448.0F);
   EXPECT_EQ(e4m3_to_float(0x01), 0x1p-9F);
@@ -98,9 +98,9 @@ TEST(E4m3, RoundsAsTheTableSearch) {
   }
 }
 
-TEST(E4m3, KeepsNan) {
+TEST(E4m3, NanHasOneCode) {
   EXPECT_EQ(float_to_e4m3(kNan), 0x7f);
-  EXPECT_EQ(float_to_e4m3(-kNan), 0xff);
+  EXPECT_EQ(float_to_e4m3(-kNan), 0x7f);
   EXPECT_EQ(float_to_e4m3(std::bit_cast<float>(0x7f800001U)), 0x7f);
 }
 
