@@ -28,7 +28,7 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
   c.sum_tokens = 4;
   // L2 trails L1 by the blocks that are in L1 at once, so that its inputs are there when its turn
   // comes.
-  const int act_slots = ring_rows(problem).act / block_rows;
+  const int act_slots = ring_slots(problem, block_rows).act;
   const int in_flight = ceil_div(kDesignCtas, problem.intermediate / kGranule);
   c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, act_slots - 1));
   return c;
@@ -69,10 +69,17 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
   if (c.num_waves < 1 || c.num_waves > kMaxWaves) {
     return fmt::format("num_waves = {} is outside 1..{}", c.num_waves, kMaxWaves);
   }
-  const int act_slots = ring_rows(problem).act / c.block_rows;
-  if (c.lag_blocks < 1 || c.lag_blocks > act_slots - 1) {
+  const RingSlots most = ring_slots(problem, c.block_rows);
+  const RingSlots slots = ring_slots(problem, c);
+  if (slots.pool < 1 || slots.pool > most.pool) {
+    return fmt::format("pool_slots = {} is outside 1..{}", slots.pool, most.pool);
+  }
+  if (slots.act < 2 || slots.act > most.act) {
+    return fmt::format("act_slots = {} is outside 2..{}", slots.act, most.act);
+  }
+  if (c.lag_blocks < 1 || c.lag_blocks > slots.act - 1) {
     return fmt::format("lag_blocks = {} is outside 1..{} (act slots - 1)", c.lag_blocks,
-                       act_slots - 1);
+                       slots.act - 1);
   }
   return {};
 }

@@ -106,15 +106,19 @@ std::string own_record(const LayerState& s) {
   return missing.empty() ? text : text + "; " + missing;
 }
 
+/// True once this rank's record of the current generation is complete.
+bool has_record(const LayerState& s) {
+  auto& flag = const_cast<u32&>(s.record.flag);
+  // [A:fault_record] pairs with raise_fault.
+  return std::atomic_ref<u32>(flag).load(std::memory_order_acquire) == s.generation();
+}
+
 }  // namespace
 
 std::string fault_text(const LayerState& s) {
-  const u32 generation = s.generation();
-  if (std::atomic_ref<u32>(const_cast<u32&>(s.record.flag)).load(std::memory_order_acquire) ==
-      generation)
-    return own_record(s);
+  if (has_record(s)) return own_record(s);
   const u64 word = read_word(s.memory.abort_word(static_cast<u32>(s.rank)));
-  if (protocol::tag_of(word) != generation) return {};
+  if (protocol::tag_of(word) != s.generation()) return {};
   const Phase phase = protocol::abort_phase(word);
   if (phase == Phase::caller) {
     return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),

@@ -49,4 +49,20 @@ constexpr RingRows ring_rows(const Problem& p) {
           .act = static_cast<int>((act < worst + 1 ? act : worst + 1) * kMaxBlockRows)};
 }
 
+/// Slots of the two rings.
+struct RingSlots {
+  int pool = 0;
+  int act = 0;
+};
+/// As many as the rows allow.
+constexpr RingSlots ring_slots(const Problem& p, int block_rows) {
+  const RingRows rows = ring_rows(p);
+  return {rows.pool / block_rows, rows.act / block_rows};
+}
+/// As many as the configuration uses.
+constexpr RingSlots ring_slots(const Problem& p, const KernelConfig& c) {
+  const RingSlots most = ring_slots(p, c.block_rows);
+  return {c.pool_slots == 0 ? most.pool : c.pool_slots, c.act_slots == 0 ? most.act : c.act_slots};
+}
+
 }  // namespace megamoe

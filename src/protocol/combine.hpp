@@ -26,20 +26,18 @@ template <class Env>
       [&] { return expected = c.env.template load<Order::relaxed, Scope::gpu>(expected_word); },
       [&](u64 seen) { return tag_of(seen) == c.epoch; });
   if (!routed) return false;
+  const u64* arrived_word = c.m.arrived(c.g.rank, wave, dst);
   const Site site{Phase::arrived, dst, wave, value_of(expected)};
   u64 arrived = 0;
   bool surplus = false;
   const bool in_time = wait_until(
       c, site,
       // [A:arrived] pairs with publish_contributions on rank dst.
-      [&] {
-        return arrived = c.env.template load<Order::acquire, Scope::sys>(
-                   c.m.arrived(c.g.rank, wave, dst));
-      },
+      [&] { return arrived = c.env.template load<Order::acquire, Scope::sys>(arrived_word); },
       [&](u64 seen) {
         const u32 missing = value_of(expected) - value_of(seen);
-        surplus =
-            missing > 0x80000000U;  // a call adds less than 2^31, so more than that means "ahead"
+        // A call adds less than 2^31, so a larger difference means that arrived is ahead.
+        surplus = missing > 0x80000000U;
         return surplus || missing == 0;
       });
   if (surplus) raise_fault(c, site, value_of(arrived));

@@ -40,7 +40,7 @@ struct Geometry {
 
 constexpr Geometry make_geometry(const Problem& p, const KernelConfig& c, int rank,
                                  u32 list_entries) {
-  const RingRows rows = ring_rows(p);
+  const RingSlots slots = ring_slots(p, c);
   Geometry g;
   g.ranks = p.ranks;
   g.rank = rank;
@@ -57,8 +57,8 @@ constexpr Geometry make_geometry(const Problem& p, const KernelConfig& c, int ra
   g.pull_rows = c.pull_rows;
   g.route_tokens = c.route_tokens;
   g.sum_tokens = c.sum_tokens;
-  g.pool_slots = rows.pool / c.block_rows;
-  g.act_slots = rows.act / c.block_rows;
+  g.pool_slots = slots.pool;
+  g.act_slots = slots.act;
   g.l1_tile_granules = c.l1_tile_channels / kGranule;
   g.l2_tile_granules = c.l2_tile_channels / kGranule;
   g.l1_tiles = ceil_div(p.intermediate, c.l1_tile_channels);
