@@ -41,6 +41,8 @@ template <class Env>
         return surplus || missing == 0;
       });
   if (surplus) raise_fault(c, site, value_of(arrived));
+  // Peers wrote the combine slots by ordinary stores; the sum may read them by bulk loads.
+  c.env.fence_proxy_generic_to_async();
   return in_time && !surplus;
 }
 

@@ -38,17 +38,22 @@ template <class Env>
   if (block < c.g.pool_slots) return true;
   const u32 before = block - c.g.pool_slots;
   const u32 target = l1_target(c.g, before);
-  return wait_until(
+  const bool free = wait_until(
       c, Site{Phase::pool_slot, c.g.rank, block, target},
       // [A:l1_done] pairs with publish_l1: L1's reads of the slot are over. Later generations may
       // have passed.
       [&] { return c.env.template load<Order::acquire, Scope::gpu>(l1_done_word(c, before)); },
       [&](u64 seen) { return seen >= target; });
+  // L1 read the slot by bulk loads; scales and metadata are written by ordinary stores.
+  c.env.fence_proxy_async_to_generic();
+  return free;
 }
 
 /// Rows, scales and metadata of a chunk are in the pool.
 template <class Env>
 MEGAMOE_HD void publish_rows(Call<Env>& c, u32 block, u32 ready_units) {
+  // Scales and metadata come from ordinary stores and are read by bulk loads.
+  c.env.fence_proxy_generic_to_async();
   // [R:rows_ready] -> wait_rows.
   c.env.template fetch_add<Order::release, Scope::gpu>(rows_ready_word(c, block), ready_units);
 }
@@ -71,16 +76,21 @@ template <class Env>
   if (block < c.g.act_slots) return true;
   const u32 before = block - c.g.act_slots;
   const u32 target = l2_target(c.g, before);
-  return wait_until(
+  const bool free = wait_until(
       c, Site{Phase::act_slot, c.g.rank, block, target},
       // [A:l2_done] pairs with publish_l2: L2's reads of the slot are over.
       [&] { return c.env.template load<Order::acquire, Scope::gpu>(l2_done_word(c, before)); },
       [&](u64 seen) { return seen == target; });
+  // L2 read the slot by bulk loads; the epilogue writes it by ordinary stores.
+  c.env.fence_proxy_async_to_generic();
+  return free;
 }
 
 /// An L1 tile's activated channels are in the act slot, and its reads of the pool slot are over.
 template <class Env>
 MEGAMOE_HD void publish_l1(Call<Env>& c, u32 block, u32 granules) {
+  // The epilogue's ordinary stores are read by bulk loads.
+  c.env.fence_proxy_generic_to_async();
   // [R:l1_done] -> wait_l1, wait_pool_slot.
   c.env.template fetch_add<Order::release, Scope::gpu>(l1_done_word(c, block), granules);
 }
