@@ -179,6 +179,10 @@ class OrderedPairsTest(GateTest):
         )
         self.assert_clean(self.find(f"{both}  // [R:exit] [A:exit]\n"))
 
+    def test_tag_above_a_lambda(self):
+        load = f"w(\n    // [A:one] from f\n    [&] {{\n      return {self.ACQUIRE};\n    }});\n"
+        self.assert_clean(self.find(f"{self.RELEASE}  // [R:one]\n{load}"))
+
     def test_tag_of_another_statement_does_not_count(self):
         two = f"{self.RELEASE}  // [R:one]\n{self.RELEASE}\nx = {self.ACQUIRE};  // [A:one]\n"
         self.assert_finds(self.find(two), "a.hpp:2", "[R:name]")

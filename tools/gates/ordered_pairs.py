@@ -25,12 +25,14 @@ _OPERATION = re.compile(
     r"\w+\s*<\s*(?:\w+::)*Order::(acquire|release|launch_release|acq_rel)\b"
     r"|\([^;{}]*?\bmemory_order(?:_|::)(acquire|release|acq_rel|seq_cst)\b"
 )
+# A comment, or a lambda whose body starts on the next line.
+_ABOVE = re.compile(r"\s*//.*|\s*\[[^\]]*\]\s*(?:\([^)]*\)\s*)?\{\s*")
 TAG = re.compile(r"\[([RA]):([a-z][a-z0-9_]*)\]")
 
 
 def tags_at(lines: list[str], first: int, last: int) -> set[tuple[str, str]]:
     """Tags of a statement on lines first..last (0-based), and of the comment lines right above."""
-    while first > 0 and lines[first - 1].lstrip().startswith("//"):
+    while first > 0 and _ABOVE.fullmatch(lines[first - 1]):
         first -= 1
     return {(m[1], m[2]) for line in lines[first : last + 1] for m in TAG.finditer(line)}
 
