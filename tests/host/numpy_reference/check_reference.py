@@ -4,11 +4,15 @@ usage: check_reference.py DUMP_TOOL
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 
+# The matrices are small: threads of the linear algebra would only wait for each other.
+for library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
 try:
     import numpy as np
 except ImportError:
