@@ -6,9 +6,12 @@ set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
+# Paths below the source folder are relative for ccache, so that clones share results.
 find_program(MEGAMOE_CCACHE ccache)
 if(MEGAMOE_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MEGAMOE_CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${MEGAMOE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()
 
 # Sanitizers apply to every target, third-party headers included, so that reports cross no blind spot.

@@ -12,6 +12,7 @@ at again until its preprocessed text, the checks or clang-tidy change. Prints th
 import argparse
 import hashlib
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,8 @@ TIDY = "clang-tidy-14"
 FOLDERS = ("src", "ref")
 MOST_FILES = 12
 TIMEOUT_S = 300
+# In a compile command, after the launcher (ccache) and its environment.
+COMPILER = re.compile(r"(?:^|/)(?:c|g|clang)\+\+(?:-\d+)?$")
 
 
 def host_sources(build: Path) -> dict[Path, list[str]]:
@@ -36,8 +39,8 @@ def host_sources(build: Path) -> dict[Path, list[str]]:
         inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in FOLDERS
         if inside and path.suffix == ".cpp":
             words = shlex.split(entry["command"])
-            first = next(i for i, word in enumerate(words) if word.startswith("-"))
-            found[path] = words[first : words.index("-o")]
+            compiler = next(i for i, word in enumerate(words) if COMPILER.search(word))
+            found[path] = words[compiler + 1 : words.index("-o")]
     return found
 
 
