@@ -43,7 +43,17 @@ struct ForwardOptions {
   const KernelConfig* config = nullptr;
 };
 
-/// Memory that every rank of a group can address: the provider behind a Group.
+/// How one process of several joins its group in POSIX shared memory.
+struct SharedOptions {
+  std::string
+      name;  ///< of the group: the same in all its processes, unlike that of any other group
+  int ranks = 0;
+  int rank = 0;                                                  ///< of this process
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  ///< for each collective step
+};
+
+/// Memory that every rank of a group can address, and what joining takes: the provider behind a
+/// Group.
 class SymmetricMemory {
  public:
   virtual ~SymmetricMemory() = default;
@@ -51,12 +61,23 @@ class SymmetricMemory {
   static std::unique_ptr<SymmetricMemory> host(int ranks);
   /// The same, but all ranks of a call share one launch, as virtual ranks on one GPU do.
   static std::unique_ptr<SymmetricMemory> host_virtual(int ranks);
+  /// Shared memory between processes of one machine, one rank each, run by the CPU backend.
+  /// Collective.
+  static std::unique_ptr<SymmetricMemory> shared(const SharedOptions& options);
 
   [[nodiscard]] virtual int ranks() const = 0;
+  /// The ranks that live in this process, ascending.
+  [[nodiscard]] virtual std::vector<int> local_ranks() const = 0;
   /// True if a call is one launch for all ranks: only Group::forward can run it then.
   [[nodiscard]] virtual bool one_launch() const = 0;
-  /// Allocates `bytes` for each rank, zeroed, aligned to 1024; returns every rank's base address.
+  /// Collective over processes: `bytes` zeroed bytes for each rank, aligned to 1024, at the
+  /// returned addresses.
   virtual std::vector<std::byte*> allocate(std::size_t bytes) = 0;
+  /// Collective over processes: gives every process the text of each rank. Throws Error naming the
+  /// ranks that did not come in time.
+  virtual std::vector<std::string> all_gather(const std::string& text) = 0;
+  /// Ranks whose process is known to have ended.
+  [[nodiscard]] virtual std::vector<int> lost_ranks() const = 0;
 };
 
 /// The input region of one rank, in symmetric memory: what a caller stages before a call.
@@ -143,6 +164,8 @@ struct RankCall {
 /// A Problem on a set of ranks, with one Layer for each rank that lives in this process.
 class Group {
  public:
+  /// Collective. All ranks compare problem, layout and library version, and refuse together when
+  /// they differ.
   Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -156,7 +179,8 @@ class Group {
   void forward(std::span<const RankCall> calls, const ForwardOptions& options = {},
                std::span<const Stream> streams = {});
 
-  /// Makes the group usable again after a fault: all words zero, epoch 1. No call may be running.
+  /// Makes the group usable again after a fault: all words zero, epoch 1. Collective; no call may
+  /// be running. A group that has lost a rank cannot be reset: create it anew.
   void reset();
 
  private:

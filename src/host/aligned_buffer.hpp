@@ -15,6 +15,8 @@ namespace megamoe {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
+  /// Takes over a mapping.
+  AlignedBuffer(std::byte* mapped, std::size_t bytes) : data_(mapped), bytes_(bytes) {}
   explicit AlignedBuffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) return;
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

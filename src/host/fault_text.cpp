@@ -106,6 +106,14 @@ std::string own_record(const LayerState& s) {
   return missing.empty() ? text : text + "; " + missing;
 }
 
+/// Ranks whose process has ended: the cause, whoever was being waited for.
+std::string lost_text(const LayerState& s) {
+  const std::vector<int> lost = s.provider->lost_ranks();
+  if (lost.empty()) return {};
+  return fmt::format("; the process of rank{} {} has ended", lost.size() == 1 ? "" : "s",
+                     fmt::join(lost, ", "));
+}
+
 /// True once this rank's record of the current generation is complete.
 bool has_record(const LayerState& s) {
   auto& flag = const_cast<u32&>(s.record.flag);
@@ -116,7 +124,7 @@ bool has_record(const LayerState& s) {
 }  // namespace
 
 std::string fault_text(const LayerState& s) {
-  if (has_record(s)) return own_record(s);
+  if (has_record(s)) return own_record(s) + lost_text(s);
   const u64 word = read_word(s.memory.abort_word(static_cast<u32>(s.rank)));
   if (protocol::tag_of(word) != s.generation()) return {};
   const Phase phase = protocol::abort_phase(word);
@@ -124,8 +132,9 @@ std::string fault_text(const LayerState& s) {
     return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),
                        protocol::abort_rank(word));
   }
-  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}", s.rank, s.epoch(),
-                     protocol::abort_rank(word), awaited(phase, protocol::abort_peer(word), 0));
+  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}{}", s.rank, s.epoch(),
+                     protocol::abort_rank(word), awaited(phase, protocol::abort_peer(word), 0),
+                     lost_text(s));
 }
 
 }  // namespace megamoe

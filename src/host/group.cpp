@@ -1,9 +1,8 @@
-#include <exception>
-#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
 
+#include "host/handshake.hpp"
 #include "host/layer_state.hpp"
 
 namespace megamoe {
@@ -24,22 +23,25 @@ Group::Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory)
                 fmt::format("the problem has ranks = {}, the symmetric memory {}", problem.ranks,
                             memory->ranks()));
   }
+  agree(*memory, problem);
   state_->problem = problem;
   state_->memory = std::move(memory);
   const std::vector<std::byte*> bases = state_->memory->allocate(symmetric_layout(problem).bytes);
-  for (int r = 0; r < problem.ranks; ++r) {
+  for (const int rank : state_->memory->local_ranks()) {
     auto layer = std::make_unique<LayerState>();
     layer->problem = problem;
-    layer->rank = r;
+    layer->rank = rank;
+    layer->provider = state_->memory.get();
     layer->one_launch = state_->memory->one_launch();
     layer->local = AlignedBuffer(local_layout(problem).bytes);
     layer->memory = protocol::Memory(problem, bases.data(), layer->local.data());
     reset_words(*layer);
-    const bool own_launch = r == 0 || !layer->one_launch;
+    const bool own_launch = state_->layers.empty() || !layer->one_launch;
     layer->launch_header = own_launch ? layer->memory.local_header()
                                       : LayerAccess::state(*state_->layers.front()).launch_header;
     state_->layers.push_back(std::unique_ptr<Layer>(new Layer(std::move(layer))));
   }
+  state_->memory->all_gather("");  // no rank calls before all words are in place
 }
 
 Group::~Group() = default;
@@ -143,7 +145,9 @@ void Group::reset() {
                   fmt::format("reset() while rank {} has a call in flight", layer->rank()));
     }
   }
+  state_->memory->all_gather("");  // no rank's call is running any more
   for (const auto& layer : state_->layers) reset_words(LayerAccess::state(*layer));
+  state_->memory->all_gather("");  // no rank calls before all words are in place
 }
 
 }  // namespace megamoe

@@ -21,6 +21,7 @@ struct LayerState {
   LocalHeader* launch_header = nullptr;  ///< of the launch's first rank: holds the epoch
   protocol::FaultRecord record;
   std::atomic<bool> in_flight = false;
+  SymmetricMemory* provider = nullptr;
   std::string last_config;
   std::int64_t rows_received = 0;
   std::uint64_t delay_seed = 0;  ///< see LaunchOptions

@@ -1,5 +1,4 @@
-#include <cstdlib>
-#include <cstring>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,6 +16,15 @@ class HostMemory final : public SymmetricMemory {
 
   [[nodiscard]] int ranks() const override { return ranks_; }
   [[nodiscard]] bool one_launch() const override { return one_launch_; }
+  [[nodiscard]] std::vector<int> local_ranks() const override {
+    std::vector<int> all(static_cast<std::size_t>(ranks_));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  std::vector<std::string> all_gather(const std::string& text) override {
+    return std::vector<std::string>(static_cast<std::size_t>(ranks_), text);
+  }
+  [[nodiscard]] std::vector<int> lost_ranks() const override { return {}; }
 
   std::vector<std::byte*> allocate(std::size_t bytes) override {
     std::vector<std::byte*> bases;
