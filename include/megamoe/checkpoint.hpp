@@ -20,7 +20,7 @@ struct LoadOptions {
   ///   FP8 checkpoint    fp8
   ///   BF16 checkpoint   bf16, or fp8 (quantised here)
   ///   MXFP4 checkpoint  mxfp4, mxfp8_mxfp4, or fp8 (exact, or refused)
-  std::optional<Precision> precision;
+  std::optional<Precision> precision = {};
   int ranks = 1;
   int rank = 0;
   /// Pads hidden and intermediate to multiples of 128 with zeros; otherwise other sizes are
@@ -29,7 +29,7 @@ struct LoadOptions {
   /// Loads the shared experts too, where the layer has some.
   bool shared = true;
   /// Told the part that is done, rising to 1; called on the loading thread.
-  std::function<void(double)> progress;
+  std::function<void(double)> progress = {};
 };
 
 /// Expert tensors in the kernel's order, with their memory.
@@ -38,8 +38,8 @@ struct OwnedExperts {
   int num_experts = 0;
   int hidden = 0;        ///< padded
   int intermediate = 0;  ///< padded
-  std::vector<std::byte> w1, w1_scales, w2, w2_scales;
-  std::vector<float> b1, b2;  ///< empty: no biases
+  std::vector<std::byte> w1 = {}, w1_scales = {}, w2 = {}, w2_scales = {};
+  std::vector<float> b1 = {}, b2 = {};  ///< empty: no biases
 
   /// Pointers into this object, w1_order interleaved_8; valid until it changes or ends.
   [[nodiscard]] ExpertTensors view() const;
@@ -53,19 +53,19 @@ struct OwnedExperts {
 /// those around them: FP32 block scales cover whole 128x128 blocks already, so there are none of
 /// padding alone, and UE8M0 scales repeat the nearest one of the same row, or of the last row.
 struct LoadedLayer {
-  std::string family;    ///< such as "deepseek-v3"
-  int layer = 0;         ///< index in the checkpoint
-  int hidden = 0;        ///< the model's own sizes, before padding
-  int intermediate = 0;  ///< the same
-  int experts = 0;       ///< routed experts of the whole layer
+  std::string family = {};  ///< such as "deepseek-v3"
+  int layer = 0;            ///< index in the checkpoint
+  int hidden = 0;           ///< the model's own sizes, before padding
+  int intermediate = 0;     ///< the same
+  int experts = 0;          ///< routed experts of the whole layer
   int top_k = 0;
   int first_expert = 0;  ///< global index of routed's first
   Activation activation = {};
   float routed_scaling = 1.0F;
-  OwnedExperts routed;
+  OwnedExperts routed = {};
   /// The shared experts, the same on every rank. In routed's precision, or fp8 beside mxfp4 (as
   /// DeepSeek-V4 stores them: both take the same activations).
-  std::optional<OwnedExperts> shared;
+  std::optional<OwnedExperts> shared = {};
 };
 
 /// Loads the experts of `layer` that belong to options.rank. `path` is a folder with config.json

@@ -123,13 +123,7 @@ OwnedExperts allocate(Precision precision, int num_experts, int hidden, int inte
   OwnedExperts owned{.precision = precision,
                      .num_experts = num_experts,
                      .hidden = hidden,
-                     .intermediate = intermediate,
-                     .w1 = {},
-                     .w1_scales = {},
-                     .w2 = {},
-                     .w2_scales = {},
-                     .b1 = {},
-                     .b2 = {}};
+                     .intermediate = intermediate};
   try {
     owned.w1.resize(count * one.w1);
     owned.w1_scales.resize(count * one.w1_scales);
@@ -229,8 +223,7 @@ LoadedLayer load_rank(OpenLayer& open, const LoadOptions& options,
                      .first_expert = first,
                      .activation = config.activation,
                      .routed_scaling = config.routed_scaling,
-                     .routed = place(routed, precision, config, expert_done),
-                     .shared = {}};
+                     .routed = place(routed, precision, config, expert_done)};
   if (!shared.empty()) loaded.shared = place(shared, beside, config, expert_done);
   return loaded;
 }

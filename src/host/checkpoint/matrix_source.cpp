@@ -232,10 +232,7 @@ ExpertSource find_expert(Checkpoint& checkpoint, const FamilyRow& row, const std
   if (!row.fused) {
     return {.gate = find_matrix(checkpoint, row, base(Matrix::gate), intermediate, hidden),
             .up = find_matrix(checkpoint, row, base(Matrix::up), intermediate, hidden),
-            .down = find_matrix(checkpoint, row, base(Matrix::down), hidden, intermediate),
-            .gate_bias = {},
-            .up_bias = {},
-            .down_bias = {}};
+            .down = find_matrix(checkpoint, row, base(Matrix::down), hidden, intermediate)};
   }
   const auto matrix = [&](Matrix which, int all_rows, int cols, int first, int step) {
     return fused_matrix(checkpoint, row, base(which), expert, num_experts, all_rows, cols, first,
@@ -264,10 +261,7 @@ ExpertSource find_shared_expert(Checkpoint& checkpoint, const FamilyRow& row,
   const int first = index * intermediate;
   return {.gate = whole(Matrix::gate, all, hidden).slice(first, intermediate, 0, hidden),
           .up = whole(Matrix::up, all, hidden).slice(first, intermediate, 0, hidden),
-          .down = whole(Matrix::down, hidden, all).slice(0, hidden, first, intermediate),
-          .gate_bias = {},
-          .up_bias = {},
-          .down_bias = {}};
+          .down = whole(Matrix::down, hidden, all).slice(0, hidden, first, intermediate)};
 }
 
 std::optional<std::string> find_prefix(const Checkpoint& checkpoint, const FamilyRow& row,

@@ -22,7 +22,7 @@ const char* name(StoredFormat format);
 /// rows of scales scale_stride bytes. Nothing is aligned.
 struct MatrixSource {
   StoredFormat format = StoredFormat::bf16;
-  std::string where;  ///< file and tensor, for messages
+  std::string where = {};  ///< file and tensor, for messages
   int rows = 0;
   int cols = 0;
   const std::byte* codes = nullptr;
@@ -49,8 +49,8 @@ struct BiasSource {
 
 /// All that belongs to one expert.
 struct ExpertSource {
-  MatrixSource gate, up, down;
-  BiasSource gate_bias, up_bias, down_bias;
+  MatrixSource gate = {}, up = {}, down = {};
+  BiasSource gate_bias = {}, up_bias = {}, down_bias = {};
 };
 
 /// FP32 value of a scale or bias of type F32, BF16, F8_E8M0 or U8 (the same) at `address`.

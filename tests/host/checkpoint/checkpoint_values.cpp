@@ -100,7 +100,7 @@ int run(int argc, char** argv) {
     std::fputs("usage: checkpoint_values PATH LAYER OUT RANKS [fp8|bf16|mxfp4]\n", stderr);
     return 2;
   }
-  LoadOptions options{.precision = {}, .ranks = std::atoi(argv[4]), .progress = {}};
+  LoadOptions options{.ranks = std::atoi(argv[4])};
   for (const Precision p : {Precision::fp8, Precision::bf16, Precision::mxfp4}) {
     if (argc > 5 && std::string(argv[5]) == name(p)) options.precision = p;
   }
