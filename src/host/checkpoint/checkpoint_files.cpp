@@ -39,6 +39,27 @@ bool plain_file_name(const std::string& file) {
 
 }  // namespace
 
+std::map<std::string, std::string> parse_checkpoint_index(std::string_view text,
+                                                          const std::string& path) {
+  const json index =
+      parse_json(text, {.bytes = kMaxIndexBytes, .depth = 16}, fmt::format("file {}", path));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (!index.is_object() || map == index.end() || !map->is_object()) {
+    refuse(path, "expected an object with an object \"weight_map\"");
+  }
+  std::map<std::string, std::string> file_of;
+  for (const auto& [tensor, shard] : map->items()) {
+    if (!shard.is_string() || !plain_file_name(shard.get<std::string>())) {
+      refuse(path,
+             fmt::format("tensor {}: expected the name of a file in the same folder, found {}",
+                         printable(tensor), describe(shard)));
+    }
+    file_of.emplace(tensor, shard.get<std::string>());
+  }
+  if (file_of.empty()) refuse(path, "expected tensors in \"weight_map\", found none");
+  return file_of;
+}
+
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (!present(path)) refuse(path, "no such file or folder");
@@ -68,23 +89,8 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
 
 void Checkpoint::read_index(const std::string& index_path) {
   const MappedFile file(index_path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()),
-                              file.bytes().size());
-  const json index =
-      parse_json(text, {.bytes = kMaxIndexBytes, .depth = 16}, fmt::format("file {}", index_path));
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (!index.is_object() || map == index.end() || !map->is_object()) {
-    refuse(index_path, "expected an object with an object \"weight_map\"");
-  }
-  for (const auto& [tensor, shard_name] : map->items()) {
-    if (!shard_name.is_string() || !plain_file_name(shard_name.get<std::string>())) {
-      refuse(index_path, fmt::format("tensor {}: expected the name of a file in the same folder, "
-                                     "found {}",
-                                     printable(tensor), describe(shard_name)));
-    }
-    file_of_.emplace(tensor, shard_name.get<std::string>());
-  }
-  if (file_of_.empty()) refuse(index_path, "expected tensors in \"weight_map\", found none");
+  file_of_ = parse_checkpoint_index(
+      {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, index_path);
 }
 
 SafetensorsFile& Checkpoint::shard(const std::string& file) {

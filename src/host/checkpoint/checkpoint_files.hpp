@@ -4,10 +4,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "host/checkpoint/safetensors.hpp"
 
 namespace megamoe {
+
+/// The shards that a model.safetensors.index.json names: tensor -> file name in the same folder.
+/// `path` is only named. Throws Error(invalid_file) for malformed text and for names of files that
+/// are elsewhere.
+std::map<std::string, std::string> parse_checkpoint_index(std::string_view text,
+                                                          const std::string& path);
 
 /// A checkpoint: a safetensors file, a folder with model.safetensors, or a folder with shards and
 /// model.safetensors.index.json. Shards are opened when a tensor of theirs is first asked for.

@@ -125,11 +125,19 @@ void expect(const TensorView& tensor, std::initializer_list<DType> dtypes,
                           fmt::join(shape, ", "), describe(tensor.dtype, tensor.shape)));
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) { read_header(); }
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : path_(path), mapping_(std::in_place, path), bytes_(mapping_->bytes()) {
+  read_header();
+}
+
+SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string path)
+    : path_(std::move(path)), bytes_(bytes) {
+  read_header();
+}
 
 std::string_view SafetensorsFile::header_text() const {
   constexpr std::size_t kLengthBytes = 8;
-  const std::span<const std::byte> all = file_.bytes();
+  const std::span<const std::byte> all = bytes_;
   if (all.size() < kLengthBytes) {
     refuse(path(), fmt::format("expected a safetensors file, found only {} bytes", all.size()));
   }
@@ -158,7 +166,7 @@ void SafetensorsFile::read_header() {
   const json header = parse_json(text, {.bytes = kMaxHeaderBytes, .depth = 8},
                                  fmt::format("file {}: header", path()));
   const auto* data = reinterpret_cast<const std::byte*>(text.data() + text.size());
-  const auto data_begin = static_cast<std::size_t>(data - file_.bytes().data());
+  const auto data_begin = static_cast<std::size_t>(data - bytes_.data());
   for (const auto& [tensor, description] : header.items()) {
     if (tensor == "__metadata__") continue;
     if (!description.is_object()) {
@@ -194,8 +202,7 @@ SafetensorsFile::Entry SafetensorsFile::read_entry(const std::string& tensor,
   }
   const auto begin = static_cast<std::size_t>(natural(path(), tensor, "data_offsets", offsets[0]));
   const auto end = static_cast<std::size_t>(natural(path(), tensor, "data_offsets", offsets[1]));
-  if (const std::size_t data_bytes = file_.bytes().size() - data_begin;
-      begin > end || end > data_bytes) {
+  if (const std::size_t data_bytes = bytes_.size() - data_begin; begin > end || end > data_bytes) {
     refuse(
         path(), tensor,
         fmt::format("data_offsets: expected a range within {} bytes of data, found [{}, {}]; the "
@@ -239,7 +246,7 @@ void SafetensorsFile::check_ranges(std::size_t data_begin) const {
     next = entry.end;
     before = &tensor;
   }
-  if (const std::size_t size = file_.bytes().size(); next != size) {
+  if (const std::size_t size = bytes_.size(); next != size) {
     refuse(path(), fmt::format("expected {} bytes by its header, found {}", next, size));
   }
 }
@@ -260,7 +267,7 @@ std::optional<TensorView> SafetensorsFile::find(const std::string& tensor) const
                     .file = path(),
                     .dtype = dtype,
                     .shape = entry.shape,
-                    .bytes = file_.bytes().subspan(entry.begin, entry.end - entry.begin)};
+                    .bytes = bytes_.subspan(entry.begin, entry.end - entry.begin)};
 }
 
 TensorView SafetensorsFile::at(const std::string& tensor) const {

@@ -48,7 +48,7 @@ std::string describe(DType dtype, std::span<const std::int64_t> shape);
 void expect(const TensorView& tensor, std::initializer_list<DType> dtypes,
             std::span<const std::int64_t> shape);
 
-/// One safetensors file, mapped.
+/// One safetensors file, mapped, or in memory.
 class SafetensorsFile {
  public:
   /// Largest header that is read, the limit of the format's own library.
@@ -58,6 +58,8 @@ class SafetensorsFile {
   /// or its header is malformed, has overlapping or outlying byte ranges, holes, or shapes that do
   /// not fit them.
   explicit SafetensorsFile(const std::string& path);
+  /// The same for a file's bytes in memory that outlive the object; `path` is only named.
+  SafetensorsFile(std::span<const std::byte> bytes, std::string path);
 
   /// The tensor, or nothing. Throws Error(invalid_file) when its dtype is none that is read here.
   [[nodiscard]] std::optional<TensorView> find(const std::string& tensor) const;
@@ -67,22 +69,24 @@ class SafetensorsFile {
     return entries_.count(tensor) != 0;
   }
   [[nodiscard]] std::vector<std::string> names() const;
-  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   struct Entry {
     std::string dtype;
     std::vector<std::int64_t> shape;
-    std::size_t begin = 0, end = 0;  ///< in the mapping
+    std::size_t begin = 0, end = 0;  ///< in the file
   };
-  /// The header's JSON, in the mapping.
+  /// The header's JSON, in bytes_.
   [[nodiscard]] std::string_view header_text() const;
   void read_header();
   [[nodiscard]] Entry read_entry(const std::string& tensor, const nlohmann::json& description,
                                  std::size_t data_begin) const;
   void check_ranges(std::size_t data_begin) const;
 
-  MappedFile file_;
+  std::string path_;
+  std::optional<MappedFile> mapping_;  ///< none: the bytes are the caller's
+  std::span<const std::byte> bytes_;
   std::map<std::string, Entry> entries_;
 };
 
