@@ -225,6 +225,9 @@ class BuiltTest(GateTest):
     def test_unbuilt_sources_are_found(self):
         files = {"src/a/CMakeLists.txt": "target_sources(m PRIVATE b.cpp)\n", "src/a/b.cpp": ""}
         self.assert_clean(built.check(Tree(files)))
+        loop = "foreach(part one two)\n  add(NAME x_${part} SOURCES x_${part}.cpp)\nendforeach()\n"
+        self.assert_clean(built.check(Tree({"a/CMakeLists.txt": loop, "a/x_one.cpp": ""})))
+        self.assert_finds(built.check(Tree({"a/CMakeLists.txt": loop, "a/x_six.cpp": ""})), "x_six")
         files["src/a/c.cpp"] = ""
         self.assert_finds(built.check(Tree(files)), "src/a/c.cpp")
 

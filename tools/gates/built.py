@@ -2,8 +2,22 @@
 not built is never run."""
 
 import posixpath
+import re
 
 from tree import Tree
+
+
+_FOREACH = re.compile(r"foreach\((\w+)\s+([^)]*)\)(.*?)endforeach", re.DOTALL)
+
+
+def expanded(text: str) -> str:
+    """A list file with the bodies of its foreach loops written out."""
+
+    def write_out(match: re.Match[str]) -> str:
+        values = [value for value in match[2].split() if value not in ("IN", "ITEMS")]
+        return "\n".join(match[3].replace(f"${{{match[1]}}}", value) for value in values)
+
+    return _FOREACH.sub(write_out, text)
 
 
 def check(tree: Tree) -> list[str]:
@@ -20,7 +34,7 @@ def check(tree: Tree) -> list[str]:
             lists.append(f"{folder}/CMakeLists.txt")
             folder = posixpath.dirname(folder)
         lists += ["CMakeLists.txt"]
-        if not any(mentions(tree.get(file, ""), path, file, name) for file in lists):
+        if not any(mentions(expanded(tree.get(file, "")), path, file, name) for file in lists):
             findings.append(f"{path}: no CMakeLists.txt names it")
     return findings
 
