@@ -1,0 +1,53 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/models.hpp"
+#include "megamoe/problem.hpp"
+
+namespace megamoe::cli {
+
+/// The flags that describe a problem, as typed.
+struct ProblemFlags {
+  std::optional<std::string> model, hidden, intermediate, experts, top_k, shared_experts;
+  std::optional<std::string> precision, ranks, tokens, capacity;
+};
+
+/// What a verb wants where a flag is not given, and what its --tokens means.
+struct ProblemDefaults {
+  int ranks = 1;
+  std::string tokens = "8";
+  std::string tokens_help;
+};
+
+void add_problem_flags(CLI::App& app, ProblemFlags& flags, const ProblemDefaults& defaults);
+
+/// Whether the flags name a model or any dimension; if not, the shape has to come from elsewhere.
+bool gives_shape(const ProblemFlags& flags);
+
+/// A problem made of flags.
+struct Shape {
+  Problem problem;                  ///< valid
+  const ModelRow* model = nullptr;  ///< the --model, or null
+  int stated_hidden = 0;            ///< before padding to a multiple of 128
+  int stated_intermediate = 0;
+  std::vector<int> tokens;         ///< as listed, at least one
+  std::vector<std::string> notes;  ///< what a reader should know, one line each
+};
+
+/// Reads and checks the flags. Dimensions of a --model that are not multiples of 128 are padded and
+/// noted; those given as flags are refused. Capacity: --capacity, else the most tokens listed.
+/// Throws Error(invalid_argument) naming the value.
+Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults);
+
+/// The precision that --precision names.
+Precision parse_precision(const std::string& text);
+
+/// One token count per rank, from a list of one (the same on all ranks) or of one per rank.
+std::vector<int> tokens_per_rank(const Shape& shape);
+
+}  // namespace megamoe::cli

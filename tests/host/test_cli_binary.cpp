@@ -1,0 +1,143 @@
+// Runs the built program: exit statuses and texts as a script sees them.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Result {
+  int status;
+  std::string out, err;
+};
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+/// `arguments` as a shell reads them.
+Result megamoe(const std::string& arguments) {
+  const std::string base = ::testing::TempDir() + "megamoe_cli_binary_" + std::to_string(getpid());
+  const std::string command = "timeout 60 " MEGAMOE_BINARY " " + arguments + " >" + base +
+                              ".out 2>" + base + ".err </dev/null";
+  const int raw = std::system(command.c_str());
+  Result result{WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, contents(base + ".out"),
+                contents(base + ".err")};
+  std::remove((base + ".out").c_str());
+  std::remove((base + ".err").c_str());
+  return result;
+}
+
+struct BadUsage {
+  const char* arguments;
+  const char* text;
+};
+
+class RefusesBadUsage : public ::testing::TestWithParam<BadUsage> {};
+
+TEST_P(RefusesBadUsage, WithStatusTwoAndOneLine) {
+  const Result result = megamoe(GetParam().arguments);
+  EXPECT_EQ(result.status, 2) << GetParam().arguments;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(GetParam().text));
+  EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+}
+
+constexpr BadUsage kPlanCases[] = {
+    {"paln", "megamoe: unknown verb 'paln'; did you mean plan?"},
+    {"teapot", "unknown verb 'teapot'; known: "},
+    {"''", "unknown verb ''"},
+    {"--json", "unknown verb '--json'"},
+    {"plan", "--hidden is missing; give --model NAME"},
+    {"plan --hidden 128 --intermediate 128 --experts 8", "--top-k is missing"},
+    {"plan --model deepseek-v3 --ranks 0", "--ranks = 0 is outside 1..72"},
+    {"plan --model deepseek-v3 --ranks 73", "--ranks = 73 is outside 1..72"},
+    {"plan --model deepseek-v3 --ranks -1", "--ranks = -1 is outside 1..72"},
+    {"plan --model deepseek-v3 --ranks two", "--ranks = 'two' is not a whole number"},
+    {"plan --model deepseek-v3 --ranks 2x", "--ranks = '2x' is not a whole number"},
+    {"plan --model deepseek-v3 --ranks 1e1", "--ranks = '1e1' is not a whole number"},
+    {"plan --model deepseek-v3 --ranks 99999999999999999999", "is outside 1..72"},
+    {"plan --model deepseek-v3 --ranks", "--ranks needs a value"},
+    {"plan --model deepseek-v3 --ranks ''", "--ranks needs a value"},
+    {"plan --model deepseek-v3 --ranks= 3", "--ranks needs a value"},
+    {"plan --model --json", "--model needs a value"},
+    {"plan --model deepseek-v3 --ranks 2 --ranks 4", "--ranks"},
+    {"plan --model deepseek-v3 --rank 2", "unknown flag '--rank'; did you mean --ranks"},
+    {"plan --model deepseek-v3 --mod x", "unknown flag '--mod'"},
+    {"plan --model deepseek-v3 --frobnicate", "unknown flag '--frobnicate'"},
+    {"plan --model deepseek-v3 --json=yes", "--json takes no value"},
+    {"plan --model deepseek-v3 -r 2", "unexpected argument '-r'"},
+    {"plan --model deepseek-v3 extra", "unexpected argument 'extra'"},
+    {"plan --model deepseek-v3 ++", "unexpected argument '++'"},
+    {"plan --model deepseek-v3 --", "unknown flag '--'"},
+    {"plan --model deepseek-v3 --json --map", "--map and --json cannot be given together"},
+    {"plan --model deepseek-v9", "did you mean deepseek-v3"},
+    {"plan --model \"$(printf 'a\\nb')\"", "unknown model 'a\\x0ab'"},
+    {"plan --model deepseek-v3 --precision fp16", "unknown precision 'fp16'; did you mean"},
+    {"plan --model deepseek-v3 --precision FP8", "unknown precision 'FP8'; did you mean fp8"},
+    {"plan --model deepseek-v3 --gpu h200", "unknown GPU 'h200'; did you mean H200"},
+    {"plan --model deepseek-v3 --gpu A100", "unknown GPU 'A100'; did you mean H100"},
+    {"plan --model deepseek-v3 --tokens -1", "--tokens = -1 is outside 0..131072"},
+    {"plan --model deepseek-v3 --tokens 8,", "--tokens = '' is not a whole number"},
+    {"plan --model deepseek-v3 --tokens 9000 --capacity 8192",
+     "--tokens = 9000 is more than --capacity = 8192"},
+    {"plan --model deepseek-v3 --capacity 0", "--capacity = 0 is outside 1..131072"},
+    {"plan --hidden 128 --intermediate 128 --experts 10 --top-k 2 --ranks 3",
+     "experts = 10 is not a multiple of ranks = 3; the next multiple is 12"},
+    {"plan --hidden 100 --intermediate 128 --experts 8 --top-k 2 --ranks 1", "pad it to 128"},
+    {"plan --hidden 2880 --intermediate 2944 --experts 8 --top-k 2 --ranks 1", "pad it to 2944"},
+    {"plan --model gpt-oss-20b --hidden 2880", "hidden = 2880 is not a multiple of 128"},
+    {"plan --hidden 128 --intermediate 2880 --experts 8 --top-k 2 --ranks 1", "pad it to 2944"},
+    {"plan --hidden 128 --intermediate 128 --experts 8 --top-k 9 --ranks 1",
+     "top_k = 9 is more than experts = 8"},
+    {"plan --model deepseek-v3 --top-k 17", "--top-k = 17 is outside 1..16"},
+    {"plan --model kimi-k2 --ranks 1", "experts per rank = 384 is outside 1..256"},
+    {"plan --model deepseek-v3 --shared-experts 5", "--shared-experts = 5 is outside 0..4"},
+};
+INSTANTIATE_TEST_SUITE_P(Plan, RefusesBadUsage, ::testing::ValuesIn(kPlanCases));
+
+TEST(Program, WithoutArgumentsShowsItsUsageAndFails) {
+  const Result result = megamoe("");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("Usage: megamoe VERB"));
+}
+
+TEST(Program, HelpAndVersion) {
+  for (const char* help : {"--help", "-h", "plan --help", "plan -h", "plan --ranks x --help"}) {
+    const Result result = megamoe(help);
+    EXPECT_EQ(result.status, 0) << help;
+    EXPECT_THAT(result.out, HasSubstr("Usage: megamoe")) << help;
+    EXPECT_EQ(result.err, "") << help;
+  }
+  const Result version = megamoe("--version");
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.out, "megamoe " MEGAMOE_VERSION "\n");
+}
+
+TEST(Program, PlansAsJson) {
+  const Result result = megamoe("plan --model qwen3-30b-a3b --ranks 2 --tokens 8,512 --json");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(result.out).size(), 2U);
+}
+
+TEST(Program, SaysWhenItsOutputCannotBeWritten) {
+  const int raw = std::system("timeout 60 " MEGAMOE_BINARY
+                              " plan --model qwen3-30b-a3b >/dev/full 2>/dev/null");
+  EXPECT_EQ(WEXITSTATUS(raw), 1);
+}
+
+}  // namespace
