@@ -52,6 +52,7 @@ std::string close_suggestion(std::string_view typed, std::span<const std::string
   const std::string wanted = lower(typed);
   std::vector<std::string_view> near;
   for (const std::string_view name : names) {
+    if (lower(name) == wanted) return fmt::format("; did you mean {}?", name);
     if (is_close(wanted, name)) near.push_back(name);
   }
   if (near.empty()) return {};

@@ -86,7 +86,7 @@ constexpr BadUsage kPlanCases[] = {
     {"plan --model deepseek-v3 --json --map", "--map and --json cannot be given together"},
     {"plan --model deepseek-v9", "did you mean deepseek-v3"},
     {"plan --model \"$(printf 'a\\nb')\"", "unknown model 'a\\x0ab'"},
-    {"plan --model deepseek-v3 --precision fp16", "unknown precision 'fp16'; did you mean"},
+    {"plan --model deepseek-v3 --precision fp16", "unknown precision 'fp16'; known: fp8, bf16"},
     {"plan --model deepseek-v3 --precision FP8", "unknown precision 'FP8'; did you mean fp8"},
     {"plan --model deepseek-v3 --gpu h200", "unknown GPU 'h200'; did you mean H200"},
     {"plan --model deepseek-v3 --gpu A100", "unknown GPU 'A100'; did you mean H100"},

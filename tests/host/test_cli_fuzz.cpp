@@ -172,8 +172,9 @@ class Fuzzer {
 
 std::string readable(const Arguments& arguments) {
   std::string text;
-  for (const std::string& argument : arguments)
-    text += "[" + one_line(argument.substr(0, 80)) + "]";
+  for (const std::string& argument : arguments) {
+    text.append("[").append(one_line(argument.substr(0, 80))).append("]");
+  }
   return text;
 }
 

@@ -175,7 +175,9 @@ std::map<std::string, std::vector<std::string>> csv_rows() {
 template <class Value>
 void expect_field(const std::optional<Value>& field, const std::string& cell) {
   EXPECT_EQ(field.has_value(), !cell.empty());
-  if (field && !cell.empty()) EXPECT_EQ(*field, static_cast<Value>(std::stod(cell)));
+  if (field && !cell.empty()) {
+    EXPECT_EQ(*field, static_cast<Value>(std::stod(cell)));
+  }
 }
 
 TEST(Models, TheCompiledTableIsTheFile) {
