@@ -47,15 +47,10 @@ void require_all_dimensions(const ProblemFlags& flags) {
   }
 }
 
-/// Dimensions of the model, if one is named, with the flags' values in their place.
+/// Dimensions of shape.model, if there is one, with the flags' values in their place.
 void fill_dimensions(const ProblemFlags& flags, Shape& shape) {
-  ModelRow row;
-  if (flags.model) {
-    shape.model = &find_model(*flags.model);
-    row = *shape.model;
-  } else {
-    require_all_dimensions(flags);
-  }
+  if (!shape.model) require_all_dimensions(flags);
+  const ModelRow row = shape.model.value_or(ModelRow{});
   Problem& p = shape.problem;
   shape.stated_hidden = integer_or(flags.hidden, "--hidden", 1, kMaxHidden, row.hidden);
   shape.stated_intermediate =
@@ -64,7 +59,7 @@ void fill_dimensions(const ProblemFlags& flags, Shape& shape) {
       integer_or(flags.experts, "--experts", 1, kMaxRanks * kMaxExpertsPerRank, row.experts);
   p.top_k = integer_or(flags.top_k, "--top-k", 1, kMaxTopK, row.top_k);
   p.shared_experts = integer_or(flags.shared_experts, "--shared-experts", 0, kMaxSharedExperts, 0);
-  if (shape.model != nullptr) p.activation = activation_of(row);
+  if (shape.model) p.activation = activation_of(row);
   p.hidden = flags.hidden ? shape.stated_hidden : padded(shape.stated_hidden);
   p.intermediate =
       flags.intermediate ? shape.stated_intermediate : padded(shape.stated_intermediate);
@@ -115,10 +110,6 @@ void add_problem_flags(CLI::App& app, ProblemFlags& flags, const ProblemDefaults
       "Most tokens that a rank may bring (default: the most listed)");
 }
 
-bool gives_shape(const ProblemFlags& flags) {
-  return flags.model || flags.hidden || flags.intermediate || flags.experts || flags.top_k;
-}
-
 Precision parse_precision(const std::string& text) {
   constexpr std::array<std::string_view, 4> kNames = {"fp8", "bf16", "mxfp4", "mxfp8_mxfp4"};
   constexpr std::array<Precision, 4> kValues = {Precision::fp8, Precision::bf16, Precision::mxfp4,
@@ -130,8 +121,11 @@ Precision parse_precision(const std::string& text) {
   return kValues[static_cast<std::size_t>(it - kNames.begin())];
 }
 
-Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults) {
+Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults,
+                    const std::optional<ModelRow>& model) {
   Shape shape;
+  shape.model = model;
+  if (!model && flags.model) shape.model = find_model(*flags.model);
   shape.problem.ranks = integer_or(flags.ranks, "--ranks", 1, kMaxRanks, defaults.ranks);
   shape.problem.precision = parse_precision(flags.precision.value_or("fp8"));
   fill_dimensions(flags, shape);

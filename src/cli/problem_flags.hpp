@@ -26,23 +26,22 @@ struct ProblemDefaults {
 
 void add_problem_flags(CLI::App& app, ProblemFlags& flags, const ProblemDefaults& defaults);
 
-/// Whether the flags name a model or any dimension; if not, the shape has to come from elsewhere.
-bool gives_shape(const ProblemFlags& flags);
-
 /// A problem made of flags.
 struct Shape {
-  Problem problem;                  ///< valid
-  const ModelRow* model = nullptr;  ///< the --model, or null
-  int stated_hidden = 0;            ///< before padding to a multiple of 128
+  Problem problem;                ///< valid
+  std::optional<ModelRow> model;  ///< the --model's or the checkpoint's
+  int stated_hidden = 0;          ///< before padding to a multiple of 128
   int stated_intermediate = 0;
   std::vector<int> tokens;         ///< as listed, at least one
   std::vector<std::string> notes;  ///< what a reader should know, one line each
 };
 
-/// Reads and checks the flags. Dimensions of a --model that are not multiples of 128 are padded and
-/// noted; those given as flags are refused. Capacity: --capacity, else the most tokens listed.
+/// Reads and checks the flags, with the dimensions of `model` in place of a --model if it is given.
+/// Dimensions of a model that are not multiples of 128 are padded and noted; those given as flags
+/// are refused. Capacity: --capacity, else the most tokens listed.
 /// Throws Error(invalid_argument) naming the value.
-Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults);
+Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults,
+                    const std::optional<ModelRow>& model = std::nullopt);
 
 /// The precision that --precision names.
 Precision parse_precision(const std::string& text);

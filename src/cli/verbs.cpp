@@ -13,7 +13,8 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr std::array<Verb, 1> kVerbs = {{
+constexpr std::array<Verb, 2> kVerbs = {{
+    {"run", "runs one layer and compares its output with the reference", run_main},
     {"plan", "memory, bytes, operations and the lower bound of the time; needs no GPU", plan_main},
 }};
 

@@ -25,6 +25,7 @@ int dispatch(const Arguments& arguments, Io& io, Depth depth = Depth::execute);
 std::string one_line(std::string_view text);
 
 // The verbs, each in the file of its name.
+int run_main(const Arguments& arguments, Io& io, Depth depth);
 int plan_main(const Arguments& arguments, Io& io, Depth depth);
 
 }  // namespace megamoe::cli

@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli/arguments.hpp"
+#include "cli/run_call.hpp"
+#include "cli/run_case.hpp"
+#include "cli/run_check.hpp"
+#include "cli/run_files.hpp"
+#include "cli/run_request.hpp"
+#include "cli/table.hpp"
+#include "cli/verbs.hpp"
+#include "megamoe/error.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  megamoe run --model qwen3-30b-a3b --ranks 4 --virtual --tokens 0,8,48,192\n"
+    "  megamoe run --hidden 512 --intermediate 256 --experts 16 --top-k 4 --precision bf16 --json\n"
+    "  megamoe run --checkpoint model/ --layer 3 --input tokens.safetensors --output "
+    "y.safetensors\n";
+
+struct Run {
+  RunRequest request;
+  RunCase data;
+  RunOutput output;
+  RunCheck check;
+
+  [[nodiscard]] bool ok() const { return check.ok() && output.differing_calls == 0; }
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+std::vector<int> tokens_of(const RunCase& run) {
+  std::vector<int> tokens;
+  for (const ref::RankTokens& rank : run.tokens) tokens.push_back(rank.num_tokens);
+  return tokens;
+}
+
+/// diff and worst_row are null where no row was compared, bitwise_repeatable is null for one call.
+nlohmann::json run_json(const Run& run) {
+  const Problem& p = run.data.problem();
+  nlohmann::json json = {{"ok", run.ok()},
+                         {"backend", name(run.request.backend)},
+                         {"ranks", p.ranks},
+                         {"tokens", tokens_of(run.data)},
+                         {"precision", name(p.precision)},
+                         {"routing", ref::name(run.request.routing)},
+                         {"seed", run.request.seed},
+                         {"config", run.output.config},
+                         {"rows_checked", run.check.rows_checked},
+                         {"diff", nullptr},
+                         {"worst_row", nullptr},
+                         {"received", run.output.rows_received},
+                         {"received_ok", run.check.received_equal},
+                         {"bitwise_repeatable", nullptr},
+                         {"memory_bytes", run.output.memory_bytes},
+                         {"time_us", median(run.output.times_us)},
+                         {"notes", run.data.shape.notes}};
+  if (run.check.rows_checked > 0) {
+    json["diff"] = run.check.diff;
+    json["worst_row"] = run.check.worst_row;
+  }
+  if (run.request.repeat > 1) json["bitwise_repeatable"] = run.output.differing_calls == 0;
+  return json;
+}
+
+std::string head_text(const Run& run) {
+  const Problem& p = run.data.problem();
+  std::string text = fmt::format(
+      "{}: hidden {}, intermediate {}, {} experts, top-{}, {}; {} {}rank{} on {}\n",
+      run.data.shape.model ? run.data.shape.model->name : "custom", p.hidden, p.intermediate,
+      p.experts, p.top_k, name(p.precision), p.ranks, run.request.virtual_ranks ? "virtual " : "",
+      p.ranks == 1 ? "" : "s", name(run.request.backend));
+  for (const std::string& note : run.data.shape.notes) text += fmt::format("note: {}\n", note);
+  return text + fmt::format("configuration: {}\n\n", run.output.config);
+}
+
+std::string check_text(const Run& run) {
+  const RunCheck& check = run.check;
+  std::string text = fmt::format("received   {} the reference's counts\n",
+                                 check.received_equal ? "equal to" : "DIFFERENT FROM");
+  if (check.rows_checked == 0) return text + "reference  no row compared\n";
+  text += fmt::format(
+      "reference  {} rows: diff {:.2e} (bound {:.0e}), worst row {:.2e} (bound {:.0e})",
+      check.rows_checked, check.diff, check.diff_bound, check.worst_row, check.worst_row_bound);
+  if (check.worst_at) {
+    text += fmt::format(" at rank {} token {}", check.worst_at->rank, check.worst_at->token);
+  }
+  return text + "\n";
+}
+
+std::string run_text(const Run& run) {
+  Table table({"rank", "tokens", "rows received"});
+  const std::vector<int> tokens = tokens_of(run.data);
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    table.add({std::to_string(r), std::to_string(tokens[r]),
+               std::to_string(run.output.rows_received[r])});
+  }
+  std::string text = head_text(run) + table.text() + "\n" + check_text(run);
+  if (run.request.repeat > 1) {
+    text += fmt::format("repeats    {} of {} later calls differ\n", run.output.differing_calls,
+                        run.request.repeat - 1);
+  }
+  text += fmt::format("memory     {} per rank\ntime       {} us, median of {}\n{}\n",
+                      bytes_text(static_cast<double>(run.output.memory_bytes)),
+                      short_number(median(run.output.times_us)), run.output.times_us.size(),
+                      run.ok() ? "ok" : "FAILED");
+  return text;
+}
+
+int execute_run(const RunRequest& request, Io& io) {
+  Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
+  run.output = call_layer(request, run.data, io);
+  run.check = check_run(request, run.data, run.output, io);
+  if (request.output) write_output(*request.output, run.data.shape, run.output.y);
+  io.out << (request.json ? run_json(run).dump(2) + "\n" : run_text(run));
+  return run.ok() ? kDone : kCheckFailed;
+}
+
+}  // namespace
+
+int run_main(const Arguments& arguments, Io& io, Depth depth) {
+  CLI::App app("Runs one layer and compares y with the reference.", "megamoe run");
+  app.footer(kExamples);
+  RunFlags flags;
+  add_run_flags(app, flags);
+  if (!parse_arguments(app, arguments, io)) return kDone;
+  const RunRequest request = resolve_run(flags);
+  return depth == Depth::validate ? kDone : execute_run(request, io);
+}
+
+}  // namespace megamoe::cli

@@ -1,0 +1,111 @@
+#include "cli/run_call.hpp"
+
+#include <algorithm>
+#include <chrono>
+
+#include "cli/progress.hpp"
+#include "config/kernel_config.hpp"
+#include "megamoe/error.hpp"
+#include "megamoe/megamoe.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+/// A NaN that no call writes for finite input: a row that was left out shows.
+constexpr std::uint16_t kUnwritten = 0xffff;
+
+std::unique_ptr<SymmetricMemory> make_memory(const RunRequest& request, int ranks) {
+  return request.virtual_ranks ? SymmetricMemory::host_virtual(ranks)
+                               : SymmetricMemory::host(ranks);
+}
+
+long total_tokens(const RunCase& run) {
+  long total = 0;
+  for (const ref::RankTokens& rank : run.tokens) total += rank.num_tokens;
+  return total;
+}
+
+/// The configuration that the flags ask for.
+KernelConfig wanted_config(const RunRequest& request, const RunCase& run) {
+  KernelConfig config = request.block_rows > 0
+                            ? config_for_block_rows(run.problem(), request.block_rows)
+                            : choose_config(run.problem(), total_tokens(run));
+  if (request.waves > 0) config.num_waves = request.waves;
+  const std::string reason = why_invalid(run.problem(), config);
+  if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
+  return config;
+}
+
+void stage_tokens(const RunCase& run, Group& group) {
+  for (int r = 0; r < run.problem().ranks; ++r) {
+    const ref::RankTokens& tokens = run.tokens[static_cast<std::size_t>(r)];
+    group.layer(r).stage(tokens.hidden_states.data(), tokens.topk_idx, tokens.topk_weights,
+                         tokens.num_tokens);
+  }
+}
+
+std::vector<RankCall> rank_calls(const RunCase& run, std::vector<std::vector<std::uint16_t>>& y) {
+  std::vector<RankCall> calls;
+  for (std::size_t r = 0; r < run.tokens.size(); ++r) {
+    const auto tokens = static_cast<std::size_t>(run.tokens[r].num_tokens);
+    y.emplace_back(tokens * static_cast<std::size_t>(run.problem().hidden), kUnwritten);
+    calls.push_back({.y = y.back().data(),
+                     .num_tokens = run.tokens[r].num_tokens,
+                     .weights = &run.weights.routed[r],
+                     .shared = run.weights.shared.empty() ? nullptr : &run.weights.shared[r]});
+  }
+  return calls;
+}
+
+double timed_call(Group& group, std::span<const RankCall> calls, const ForwardOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  group.forward(calls, options);
+  const auto end = std::chrono::steady_clock::now();
+  return std::chrono::duration<double, std::micro>(end - start).count();
+}
+
+void report_first_call(const RunCase& run, Group& group, RunOutput& output) {
+  for (int r = 0; r < run.problem().ranks; ++r) {
+    const CallReport report = group.layer(r).check();
+    output.rows_received.push_back(report.rows_received);
+    if (r == 0) output.config = report.config;
+  }
+  const MemoryReport memory = group.layer(0).memory_report();
+  output.memory_bytes = memory.symmetric_bytes + memory.local_bytes;
+}
+
+}  // namespace
+
+RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
+  const KernelConfig config = wanted_config(request, run);
+  Group group(run.problem(), make_memory(request, run.problem().ranks));
+  stage_tokens(run, group);
+  RunOutput output;
+  output.expert_rows.assign(static_cast<std::size_t>(run.problem().experts), 0);
+  ForwardOptions options;
+  options.global_num_tokens = total_tokens(run);
+  options.num_sms = request.num_sms;
+  options.reserved_sms = request.reserved_sms;
+  options.deadline = request.deadline;
+  options.config = &config;
+  options.recv_stats = output.expert_rows.data();
+  Progress progress(io.err, io.err_is_terminal && !request.json, "calls", request.repeat);
+  std::vector<RankCall> calls = rank_calls(run, output.y);
+  output.times_us.push_back(timed_call(group, calls, options));
+  progress.advance();
+  report_first_call(run, group, output);
+
+  // Statistics are those of the first call alone.
+  options.recv_stats = nullptr;
+  std::vector<std::vector<std::uint16_t>> again;
+  calls = rank_calls(run, again);
+  for (int i = 1; i < request.repeat; ++i) {
+    for (std::vector<std::uint16_t>& y : again) std::fill(y.begin(), y.end(), kUnwritten);
+    output.times_us.push_back(timed_call(group, calls, options));
+    if (again != output.y) ++output.differing_calls;
+    progress.advance();
+  }
+  return output;
+}
+
+}  // namespace megamoe::cli

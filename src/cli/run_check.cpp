@@ -1,0 +1,111 @@
+#include "cli/run_check.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "cli/progress.hpp"
+#include "ref/compare.hpp"
+#include "ref/reference.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+// docs: the table of bounds in the numerics. The FP8 bound covers the flips of e4m3 codes between
+// the activation's exponentials here and there; BF16 has only rounding.
+constexpr double kQuantisedBound = 3e-5;
+constexpr double kBf16Bound = 1e-5;
+constexpr double kWorstRowBound = 2e-2;
+
+/// Rows that the reference computes at once, between two steps of the progress bar.
+constexpr std::size_t kRowsAtOnce = 1024;
+
+bool same_statistics(const RunCase& run, const RunOutput& output) {
+  const std::vector<std::int64_t> expected = ref::received_rows_per_expert(run.reference_input());
+  if (output.expert_rows != expected) return false;
+  const auto local = static_cast<std::ptrdiff_t>(run.problem().experts_per_rank());
+  for (std::size_t r = 0; r < output.rows_received.size(); ++r) {
+    const auto first = expected.begin() + static_cast<std::ptrdiff_t>(r) * local;
+    const std::int64_t sum = std::accumulate(first, first + local, std::int64_t{0});
+    if (output.rows_received[r] != sum) return false;
+  }
+  return true;
+}
+
+std::vector<std::uint16_t> reference_rows(const RunRequest& request, const RunCase& run,
+                                          std::span<const ref::Row> rows, Io& io) {
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const ref::Input input = run.reference_input();
+  Progress progress(io.err, io.err_is_terminal && !request.json, "reference rows",
+                    static_cast<std::int64_t>(rows.size()));
+  std::vector<std::uint16_t> y;
+  for (std::size_t first = 0; first < rows.size(); first += kRowsAtOnce) {
+    const std::size_t count = std::min(kRowsAtOnce, rows.size() - first);
+    const std::vector<std::uint16_t> part =
+        ref::run_rows(input, run.weights, rows.subspan(first, count), threads);
+    y.insert(y.end(), part.begin(), part.end());
+    progress.advance(static_cast<std::int64_t>(count));
+  }
+  return y;
+}
+
+std::vector<std::uint16_t> output_rows(const RunOutput& output, std::span<const ref::Row> rows,
+                                       int hidden) {
+  std::vector<std::uint16_t> y;
+  for (const ref::Row& row : rows) {
+    const auto& rank = output.y[static_cast<std::size_t>(row.rank)];
+    const auto begin = rank.begin() + static_cast<std::ptrdiff_t>(row.token) * hidden;
+    y.insert(y.end(), begin, begin + hidden);
+  }
+  return y;
+}
+
+}  // namespace
+
+std::vector<ref::Row> rows_to_check(const CheckSpec& spec, double flops,
+                                    const std::vector<ref::Row>& all, std::uint64_t seed) {
+  std::size_t wanted = all.size();
+  switch (spec.kind) {
+    case CheckSpec::Kind::none:
+      wanted = 0;
+      break;
+    case CheckSpec::Kind::full:
+      break;
+    case CheckSpec::Kind::rows:
+      wanted = std::min(wanted, static_cast<std::size_t>(spec.rows));
+      break;
+    case CheckSpec::Kind::automatic:
+      if (flops > CheckSpec::kManyFlops) {
+        wanted = std::min(wanted, static_cast<std::size_t>(CheckSpec::kManyRows));
+      }
+      break;
+  }
+  std::vector<ref::Row> rows;
+  std::mt19937_64 random(seed);
+  std::sample(all.begin(), all.end(), std::back_inserter(rows), wanted, random);
+  return rows;
+}
+
+RunCheck check_run(const RunRequest& request, const RunCase& run, const RunOutput& output, Io& io) {
+  RunCheck check;
+  check.diff_bound = run.problem().precision == Precision::bf16 ? kBf16Bound : kQuantisedBound;
+  check.worst_row_bound = kWorstRowBound;
+  check.received_equal = same_statistics(run, output);
+  const std::vector<ref::Row> rows =
+      rows_to_check(request.check, run.flops(), ref::all_rows(run.reference_input()), request.seed);
+  if (rows.empty()) return check;
+  const int hidden = run.problem().hidden;
+  const std::vector<std::uint16_t> expected = reference_rows(request, run, rows, io);
+  const ref::Difference difference =
+      ref::compare(output_rows(output, rows, hidden), expected, hidden);
+  check.rows_checked = static_cast<long>(rows.size());
+  check.diff = difference.diff;
+  check.worst_row = difference.worst_row_relative_l2;
+  if (difference.worst_row >= 0) {
+    check.worst_at = rows[static_cast<std::size_t>(difference.worst_row)];
+  }
+  return check;
+}
+
+}  // namespace megamoe::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "cli/io.hpp"
+#include "cli/run_call.hpp"
+#include "cli/run_case.hpp"
+#include "cli/run_request.hpp"
+
+namespace megamoe::cli {
+
+/// How a run compares with the reference.
+struct RunCheck {
+  long rows_checked = 0;  ///< rows of y compared; 0: none asked for, or no tokens
+  double diff = 0;        ///< see ref::Difference
+  double diff_bound = 0;  ///< of the precision
+  double worst_row = 0;   ///< relative L2 of the worst row
+  double worst_row_bound = 0;
+  std::optional<ref::Row> worst_at;
+  bool received_equal = true;  ///< rows per expert and per rank are the reference's
+
+  [[nodiscard]] bool ok() const {
+    return diff < diff_bound && worst_row < worst_row_bound && received_equal;
+  }
+};
+
+/// Compares what `spec` asks for. Statistics are always compared.
+RunCheck check_run(const RunRequest& request, const RunCase& run, const RunOutput& output, Io& io);
+
+/// The rows that a check compares: all, or a sample that depends on the seed only, without repeats
+/// and in order.
+std::vector<ref::Row> rows_to_check(const CheckSpec& spec, double flops,
+                                    const std::vector<ref::Row>& all, std::uint64_t seed);
+
+}  // namespace megamoe::cli

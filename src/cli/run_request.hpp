@@ -1,0 +1,74 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/problem_flags.hpp"
+#include "ref/random_case.hpp"
+
+namespace megamoe::cli {
+
+/// The flags of `run` beside those of the problem, as typed.
+struct RunFlags {
+  ProblemFlags problem;
+  std::optional<std::string> routing, seed, checkpoint, layer, input, output;
+  std::optional<std::string> backend, check, repeat, deadline, num_sms, reserved_sms;
+  std::optional<std::string> block_rows, waves, ctas;
+  bool virtual_ranks = false;
+  bool json = false;
+};
+
+enum class Backend : std::uint8_t { cpu, cuda };
+
+/// How much of y is compared with the reference.
+struct CheckSpec {
+  enum class Kind : std::uint8_t {
+    automatic,  ///< everything, or kManyRows rows where everything takes over kManyFlops
+    full,
+    rows,
+    none,
+  };
+  static constexpr int kManyRows = 64;
+  static constexpr double kManyFlops = 10e9;
+  Kind kind = Kind::automatic;
+  int rows = 0;  ///< for Kind::rows
+};
+
+/// Where a run's weights and tokens come from, and how it is called; all values checked.
+struct RunRequest {
+  ProblemFlags problem;  ///< resolved when the shape is known: flags or checkpoint
+  ref::Routing routing;
+  std::uint64_t seed = 0;
+  std::optional<std::string> checkpoint;
+  int layer = 0;
+  std::optional<std::string> input;
+  std::optional<std::string> output;
+  Backend backend = Backend::cpu;
+  bool virtual_ranks = false;
+  CheckSpec check;
+  int repeat = 1;
+  std::chrono::nanoseconds deadline{};
+  int num_sms = 0;
+  int reserved_sms = 0;
+  int block_rows = 0;  ///< 0: chosen
+  int waves = 0;       ///< 0: chosen
+  bool json = false;
+};
+
+ProblemDefaults run_defaults();
+void add_run_flags(CLI::App& app, RunFlags& flags);
+
+/// Checks what can be checked without opening a file. Throws Error naming the value.
+RunRequest resolve_run(const RunFlags& flags);
+
+/// full, rows:N or none.
+CheckSpec parse_check(const std::string& text);
+
+const char* name(Backend backend);
+
+}  // namespace megamoe::cli
