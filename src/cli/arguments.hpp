@@ -3,9 +3,13 @@
 #include <optional>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/io.hpp"
+
+// Forward declarations keep the large header of the parser out of most files.
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace megamoe::cli {
 

@@ -4,10 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/models.hpp"
 #include "megamoe/problem.hpp"
+
+// A forward declaration keeps the large header of the parser out of most files.
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace megamoe::cli {
 

@@ -6,10 +6,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "cli/problem_flags.hpp"
 #include "ref/random_case.hpp"
+
+// A forward declaration keeps the large header of the parser out of most files.
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace megamoe::cli {
 

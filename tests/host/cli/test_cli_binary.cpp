@@ -109,6 +109,59 @@ constexpr BadUsage kPlanCases[] = {
 };
 INSTANTIATE_TEST_SUITE_P(Plan, RefusesBadUsage, ::testing::ValuesIn(kPlanCases));
 
+constexpr const char* kSmall =
+    "run --hidden 128 --intermediate 128 --experts 4 --top-k 2 --ranks 2 ";
+
+class RefusesBadRun : public RefusesBadUsage {};
+
+TEST_P(RefusesBadRun, WithStatusTwoAndOneLine) {
+  const Result result = megamoe(kSmall + std::string(GetParam().arguments));
+  EXPECT_EQ(result.status, 2) << GetParam().arguments;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(GetParam().text));
+  EXPECT_EQ(result.err.find('\n'), result.err.size() - 1) << result.err;
+}
+
+constexpr BadUsage kRunCases[] = {
+    {"--tokens 1,2,3", "--tokens lists 3 counts for --ranks = 2; give one, or one per rank"},
+    {"--tokens 9 --capacity 8", "--tokens = 9 is more than --capacity = 8"},
+    {"--tokens -1", "--tokens = -1 is outside 0..131072"},
+    {"--backend cuda", "this build has no CUDA kernels; the nearest that works is cpu"},
+    {"--backend gpu", "unknown backend 'gpu'"},
+    {"--routing round-robin", "unknown routing 'round-robin'; known: uniform, balanced"},
+    {"--routing unifrom", "unknown routing 'unifrom'; did you mean uniform?"},
+    {"--routing masked:1.5", "--routing masked = 1.5 is outside 0..1"},
+    {"--routing masked:", "--routing masked = '' is not a number"},
+    {"--routing masked:P", "--routing masked = 'P' is not a number"},
+    {"--seed -1", "--seed = '-1' is not a whole number"},
+    {"--seed 18446744073709551616", "--seed = 18446744073709551616 is outside"},
+    {"--repeat 0", "--repeat = 0 is outside 1..1000000"},
+    {"--deadline 0", "--deadline = 0 is outside"},
+    {"--deadline nan", "--deadline = 'nan' is not a number"},
+    {"--deadline 10s", "--deadline = '10s' is not a number"},
+    {"--check rows:0", "--check rows = 0 is outside 1.."},
+    {"--check some", "unknown check 'some'; known: full, rows:N, none"},
+    {"--block-rows 24", "--block-rows = 24 is not one of 8, 16, 32, 64, 128"},
+    {"--block-rows 256", "--block-rows = 256 is outside 8..128"},
+    {"--waves 5", "--waves = 5 is outside 1..4"},
+    {"--ctas 0", "--ctas = 0 is outside 1..1024"},
+    {"--ctas 2 --num-sms 2", "--ctas and --num-sms exclude each other"},
+    {"--num-sms -1", "--num-sms = -1 is outside 0..1024"},
+    {"--layer 3", "--layer is only used with --checkpoint"},
+    {"--checkpoint x", "--checkpoint needs --layer L"},
+    {"--checkpoint x --layer 0", "--hidden and --checkpoint exclude each other"},
+    {"--input /nonexistent/file", "/nonexistent/file"},
+    {"--output /nonexistent/folder/y --tokens 1", "/nonexistent/folder"},
+    {"--precision mxfp4 --hidden 128", "--hidden"},
+};
+INSTANTIATE_TEST_SUITE_P(Run, RefusesBadRun, ::testing::ValuesIn(kRunCases));
+
+TEST(Program, RunsASmallLayer) {
+  const Result result = megamoe(kSmall + std::string("--tokens 3,0 --json"));
+  EXPECT_EQ(result.status, 0) << result.err << result.out;
+  EXPECT_EQ(nlohmann::json::parse(result.out).at("ok"), true);
+}
+
 TEST(Program, WithoutArgumentsShowsItsUsageAndFails) {
   const Result result = megamoe("");
   EXPECT_EQ(result.status, 2);

@@ -1,0 +1,286 @@
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "cli/run_call.hpp"
+#include "cli/run_case.hpp"
+#include "cli/run_check.hpp"
+#include "cli/run_files.hpp"
+#include "cli/run_request.hpp"
+#include "cli/verbs.hpp"
+#include "host/checkpoint/safetensors.hpp"
+#include "megamoe/error.hpp"
+#include "numerics/bf16.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Result {
+  int status;
+  std::string out, err;
+};
+
+Result megamoe(const Arguments& arguments) {
+  std::ostringstream out;
+  std::ostringstream err;
+  Io io{.out = out, .err = err};
+  const int status = dispatch(arguments, io);
+  return {status, out.str(), err.str()};
+}
+
+/// `run` of a small layer, with more flags.
+Arguments small_run(const Arguments& more) {
+  Arguments arguments = {"run", "--hidden", "256", "--intermediate", "128", "--experts",
+                         "8",   "--top-k",  "2",   "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+nlohmann::json run_of(const Arguments& more) {
+  const Result result = megamoe(small_run(more));
+  EXPECT_EQ(result.status, kDone) << result.err << result.out;
+  EXPECT_EQ(result.err, "");
+  return nlohmann::json::parse(result.out);
+}
+
+std::string refusal(const Arguments& more) {
+  const Result result = megamoe(small_run(more));
+  EXPECT_EQ(result.status, kBadUsage);
+  EXPECT_EQ(result.out, "");
+  return result.err;
+}
+
+class RunFile : public ::testing::Test {
+ protected:
+  void TearDown() override { std::remove(path_.c_str()); }
+  std::string path_ = ::testing::TempDir() + "megamoe_run_" + std::to_string(getpid());
+};
+
+TEST(Run, JsonHasThePromisedFields) {
+  const nlohmann::json json = run_of({"--ranks", "2", "--tokens", "5,9"});
+  EXPECT_EQ(json.at("ok"), true);
+  EXPECT_EQ(json.at("backend"), "cpu");
+  EXPECT_EQ(json.at("ranks"), 2);
+  EXPECT_THAT(json.at("tokens"), ElementsAre(5, 9));
+  EXPECT_GT(json.at("diff").get<double>(), 0);
+  EXPECT_LT(json.at("diff").get<double>(), 3e-5);
+  EXPECT_LT(json.at("worst_row").get<double>(), 2e-2);
+  EXPECT_EQ(json.at("rows_checked"), 14);
+  EXPECT_TRUE(json.at("bitwise_repeatable").is_null());
+  EXPECT_EQ(json.at("received")[0].get<int>() + json.at("received")[1].get<int>(), 14 * 2);
+  EXPECT_GT(json.at("memory_bytes"), 0);
+  EXPECT_GT(json.at("time_us"), 0);
+}
+
+TEST(Run, EveryPrecisionAndRouting) {
+  for (const char* precision : {"fp8", "bf16", "mxfp4", "mxfp8_mxfp4"}) {
+    for (const char* routing :
+         {"uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:0.4", "none"}) {
+      const nlohmann::json json =
+          run_of({"--ranks", "2", "--tokens", "7,12", "--precision", precision, "--routing",
+                  routing, "--repeat", "2", "--virtual"});
+      EXPECT_EQ(json.at("ok"), true) << precision << " " << routing;
+      EXPECT_EQ(json.at("bitwise_repeatable"), true);
+      EXPECT_EQ(json.at("routing").get<std::string>().rfind(routing, 0), 0U);
+    }
+  }
+}
+
+TEST(Run, TuningChangesNoResult) {
+  const double diff = run_of({"--ranks", "2", "--tokens", "40"}).at("diff");
+  for (const Arguments& tuning :
+       {Arguments{"--block-rows", "8", "--ctas", "1"}, Arguments{"--block-rows", "128"},
+        Arguments{"--waves", "3", "--ctas", "2"}, Arguments{"--capacity", "100", "--virtual"},
+        Arguments{"--num-sms", "2", "--reserved-sms", "1", "--deadline", "60"}}) {
+    Arguments arguments = {"--ranks", "2", "--tokens", "40"};
+    arguments.insert(arguments.end(), tuning.begin(), tuning.end());
+    EXPECT_EQ(run_of(arguments).at("diff"), diff) << tuning[0] << " " << tuning[1];
+  }
+}
+
+TEST(Run, ChecksOnlyWhatIsAsked) {
+  EXPECT_EQ(run_of({"--tokens", "20", "--check", "rows:3"}).at("rows_checked"), 3);
+  EXPECT_EQ(run_of({"--tokens", "20", "--check", "rows:900"}).at("rows_checked"), 20);
+  const nlohmann::json none = run_of({"--tokens", "20", "--check", "none"});
+  EXPECT_EQ(none.at("rows_checked"), 0);
+  EXPECT_TRUE(none.at("diff").is_null());
+  EXPECT_EQ(run_of({"--tokens", "0"}).at("rows_checked"), 0);
+}
+
+TEST(Run, SharedExpertsAndModels) {
+  EXPECT_EQ(run_of({"--tokens", "6", "--shared-experts", "2"}).at("ok"), true);
+  const Result text = megamoe({"run", "--model", "gpt-oss-20b", "--hidden", "256", "--intermediate",
+                               "128", "--tokens", "4", "--ranks", "4"});
+  EXPECT_EQ(text.status, kDone) << text.err << text.out;
+  EXPECT_THAT(text.out, HasSubstr("gpt-oss-20b: hidden 256"));
+  EXPECT_THAT(text.out, HasSubstr("\nok\n"));
+  EXPECT_THAT(text.out, HasSubstr("equal to the reference's counts"));
+}
+
+TEST(Run, RefusesWhatDoesNotFitTheMachine) {
+  const Result result = megamoe({"run", "--hidden", "16384", "--intermediate", "32768", "--experts",
+                                 "18432", "--top-k", "1", "--ranks", "72"});
+  EXPECT_EQ(result.status, kBadUsage);
+  EXPECT_THAT(result.err, HasSubstr("the run needs"));
+}
+
+/// Writes hidden states (value token + 1 in every channel) and, if asked, a routing.
+void write_input(const std::string& path, std::int64_t tokens, std::int64_t hidden, bool routing) {
+  std::vector<std::uint16_t> states;
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    states.insert(states.end(), static_cast<std::size_t>(hidden),
+                  float_to_bf16(static_cast<float>(t + 1)));
+  }
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens) * 2);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (std::int32_t& id : ids) id %= 8;
+  const std::vector<float> weights(ids.size(), 0.5F);
+  std::vector<TensorToWrite> tensors = {
+      {"hidden_states", DType::bf16, {tokens, hidden}, std::as_bytes(std::span(states))}};
+  if (routing) {
+    tensors.push_back({"topk_idx", DType::i32, {tokens, 2}, std::as_bytes(std::span(ids))});
+    tensors.push_back({"topk_weights", DType::f32, {tokens, 2}, std::as_bytes(std::span(weights))});
+  }
+  write_safetensors(path, tensors);
+}
+
+TEST_F(RunFile, InputIsDealtToTheRanks) {
+  write_input(path_, 11, 256, true);
+  EXPECT_THAT(run_of({"--ranks", "4", "--input", path_}).at("tokens"), ElementsAre(3, 3, 3, 2));
+  EXPECT_THAT(run_of({"--ranks", "2", "--input", path_, "--tokens", "1,10"}).at("tokens"),
+              ElementsAre(1, 10));
+  EXPECT_THAT(refusal({"--ranks", "2", "--input", path_, "--tokens", "1,9"}),
+              HasSubstr("--tokens deals 10 tokens to the ranks, file " + path_ + " has 11"));
+  EXPECT_THAT(refusal({"--input", path_, "--hidden", "128"}), HasSubstr("--hidden"));
+}
+
+TEST_F(RunFile, InputRoutingIsUsed) {
+  write_input(path_, 8, 256, true);
+  // Tokens 0..7 visit experts 0..15 modulo 8: two rows for each.
+  EXPECT_THAT(run_of({"--ranks", "4", "--input", path_}).at("received"), ElementsAre(4, 4, 4, 4));
+  write_input(path_, 8, 256, false);
+  EXPECT_THAT(run_of({"--ranks", "4", "--input", path_, "--routing", "none"}).at("received"),
+              ElementsAre(0, 0, 0, 0));
+}
+
+TEST_F(RunFile, InputThatDoesNotFitIsRefused) {
+  write_input(path_, 4, 128, true);
+  EXPECT_THAT(refusal({"--input", path_}),
+              HasSubstr("hidden_states has 128 channels, the layer 256"));
+  write_input(path_, 4, 256, true);
+  Arguments three = small_run({"--input", path_});
+  three[8] = "3";
+  EXPECT_THAT(megamoe(three).err, HasSubstr("topk_idx has 2 slots, the layer 3"));
+  std::ofstream(path_) << "junk";
+  EXPECT_THAT(refusal({"--input", path_}), HasSubstr(path_));
+  EXPECT_THAT(refusal({"--input", path_ + ".missing"}), HasSubstr(path_ + ".missing"));
+}
+
+TEST_F(RunFile, OutputHoldsEveryRankInOrder) {
+  const nlohmann::json json =
+      run_of({"--ranks", "2", "--tokens", "3,1", "--output", path_, "--seed", "7"});
+  const SafetensorsFile file(path_);
+  const TensorView y = file.at("y");
+  EXPECT_EQ(y.dtype, DType::bf16);
+  EXPECT_THAT(y.shape, ElementsAre(4, 256));
+  // The same tokens on one rank give the same bits.
+  std::vector<std::byte> first(y.bytes.begin(), y.bytes.end());
+  run_of({"--tokens", "4", "--output", path_, "--seed", "7"});
+  const SafetensorsFile again(path_);
+  const TensorView other = again.at("y");
+  EXPECT_EQ(first, std::vector<std::byte>(other.bytes.begin(), other.bytes.end()));
+  EXPECT_EQ(json.at("seed"), 7);
+}
+
+TEST(RunFiles, Deal) {
+  EXPECT_THAT(deal_tokens(7, 3), ElementsAre(3, 2, 2));
+  EXPECT_THAT(deal_tokens(0, 2), ElementsAre(0, 0));
+  EXPECT_THROW(deal_tokens(std::int64_t{1} << 40, 2), Error);
+}
+
+TEST(RowsToCheck, SamplesWithoutRepeatsInOrder) {
+  std::vector<ref::Row> all;
+  for (int token = 0; token < 500; ++token) all.push_back({.rank = 0, .token = token});
+  const auto sample = [&](CheckSpec spec, double flops) {
+    std::vector<int> tokens;
+    for (const ref::Row& row : rows_to_check(spec, flops, all, 3)) tokens.push_back(row.token);
+    return tokens;
+  };
+  EXPECT_EQ(sample({}, 1e9).size(), 500U);
+  const std::vector<int> some = sample({}, 1e11);
+  EXPECT_EQ(some.size(), 64U);
+  EXPECT_TRUE(std::is_sorted(some.begin(), some.end()));
+  EXPECT_EQ(std::set<int>(some.begin(), some.end()).size(), 64U);
+  EXPECT_EQ(sample({.kind = CheckSpec::Kind::full}, 1e11).size(), 500U);
+  EXPECT_EQ(sample({.kind = CheckSpec::Kind::none}, 1).size(), 0U);
+}
+
+/// A check must turn red when y or a count is wrong.
+class CheckSees : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    RunFlags flags;
+    flags.problem.hidden = "256";
+    flags.problem.intermediate = "128";
+    flags.problem.experts = "8";
+    flags.problem.top_k = "2";
+    flags.problem.ranks = "2";
+    flags.problem.tokens = "6";
+    request_ = resolve_run(flags);
+    run_ = make_run_case(request_, io_);
+    output_ = call_layer(request_, run_, io_);
+    ASSERT_TRUE(check().ok());
+  }
+  RunCheck check() { return check_run(request_, run_, output_, io_); }
+
+  std::ostringstream text_;
+  Io io_{.out = text_, .err = text_};
+  RunRequest request_;
+  RunCase run_;
+  RunOutput output_;
+};
+
+TEST_F(CheckSees, AWrongRow) {
+  for (int i = 0; i < 256; ++i) {
+    std::uint16_t& value = output_.y[1][4 * 256 + static_cast<std::size_t>(i)];
+    value = float_to_bf16(bf16_to_float(value) * 1.05F);
+  }
+  const RunCheck found = check();
+  EXPECT_FALSE(found.ok());
+  ASSERT_TRUE(found.worst_at.has_value());
+  EXPECT_EQ(found.worst_at->rank, 1);
+  EXPECT_EQ(found.worst_at->token, 4);
+}
+
+TEST_F(CheckSees, AnUnwrittenValue) {
+  output_.y[0][17] = 0xffff;
+  EXPECT_FALSE(check().ok());
+  EXPECT_EQ(check().diff, std::numeric_limits<double>::infinity());
+}
+
+TEST_F(CheckSees, AWrongCount) {
+  ++output_.expert_rows[3];
+  EXPECT_FALSE(check().ok());
+  --output_.expert_rows[3];
+  ++output_.rows_received[0];
+  EXPECT_FALSE(check().received_equal);
+}
+
+}  // namespace
+}  // namespace megamoe::cli
