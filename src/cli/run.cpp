@@ -94,7 +94,7 @@ std::string check_text(const Run& run) {
   text += fmt::format(
       "reference  {} rows: diff {:.2e} (bound {:.0e}), worst row {:.2e} (bound {:.0e})",
       check.rows_checked, check.diff, check.diff_bound, check.worst_row, check.worst_row_bound);
-  if (check.worst_at) {
+  if (check.worst_at && check.worst_row > 0) {
     text += fmt::format(" at rank {} token {}", check.worst_at->rank, check.worst_at->token);
   }
   return text + "\n";
@@ -120,6 +120,7 @@ std::string run_text(const Run& run) {
 }
 
 int execute_run(const RunRequest& request, Io& io) {
+  if (request.output) check_output_path(*request.output);
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
   run.output = call_layer(request, run.data, io);
   run.check = check_run(request, run.data, run.output, io);

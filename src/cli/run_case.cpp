@@ -144,8 +144,9 @@ RunCase make_run_case(const RunRequest& request, Io& io) {
   const std::vector<int> counts = tokens_per_rank(run.shape);
   if (input) check_input(run.shape, *input, counts, *request.input);
   check_memory(run.problem());
-  fill_tokens(request, input, counts, run);
+  // Weights first: a checkpoint's tensors decide the precision in which tokens are staged.
   fill_weights(request, run, io);
+  fill_tokens(request, input, counts, run);
   return run;
 }
 

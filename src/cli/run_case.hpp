@@ -32,7 +32,8 @@ RunCase make_run_case(const RunRequest& request, Io& io);
 /// names one.
 Shape resolve_run_shape(const RunRequest& request, const ProblemFlags& flags);
 
-/// The weights of all ranks, generated or read.
+/// The weights of all ranks, generated or read; the precision and the activation become those of
+/// the checkpoint.
 void fill_weights(const RunRequest& request, RunCase& run, Io& io);
 
 /// Bytes of all the group's weights.

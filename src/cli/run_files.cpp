@@ -1,9 +1,11 @@
 #include "cli/run_files.hpp"
 
 #include <cstring>
-#include <limits>
+#include <filesystem>
+#include <system_error>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "host/checkpoint/safetensors.hpp"
 #include "megamoe/error.hpp"
@@ -84,6 +86,22 @@ std::vector<int> deal_tokens(std::int64_t tokens, int ranks) {
     counts.push_back(static_cast<int>(count));
   }
   return counts;
+}
+
+void check_output_path(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path folder = fs::absolute(path, ignored).parent_path();
+  std::string why;
+  if (!fs::is_directory(folder, ignored)) {
+    why = fmt::format("{} is not a folder", folder.string());
+  } else if (access(folder.c_str(), W_OK) != 0) {
+    why = fmt::format("folder {} cannot be written to", folder.string());
+  } else if (fs::is_directory(path, ignored)) {
+    why = "it is a folder";
+  }
+  if (why.empty()) return;
+  throw Error(ErrorCode::invalid_argument, fmt::format("--output = {}: {}", path, why));
 }
 
 void write_output(const std::string& path, const Shape& shape,

@@ -26,6 +26,10 @@ InputTokens read_input(const std::string& path);
 /// Deals `tokens` tokens to `ranks` ranks as evenly as possible, the first ranks one more.
 std::vector<int> deal_tokens(std::int64_t tokens, int ranks);
 
+/// Throws Error(invalid_argument) if no file can be written at `path`, as far as it can be seen
+/// before the work.
+void check_output_path(const std::string& path);
+
 /// Writes "y" BF16 [all tokens, stated hidden] and the request's figures as metadata.
 void write_output(const std::string& path, const Shape& shape,
                   const std::vector<std::vector<std::uint16_t>>& y_per_rank);

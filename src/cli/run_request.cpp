@@ -105,7 +105,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       "uniform, balanced, one-rank, one-expert, skewed, masked:P or none (default uniform)");
   add("--seed", flags.seed, "S", "Seed of everything generated (default 1)");
   add("--checkpoint", flags.checkpoint, "PATH",
-      "Folder or file in safetensors with the weights; else they are generated");
+      "Folder or file in safetensors, config.json beside it; else weights are generated");
   add("--layer", flags.layer, "L", "Layer of the checkpoint");
   add("--input", flags.input, "FILE",
       "safetensors with hidden_states [tokens, hidden] BF16 and, unless routing is generated, "

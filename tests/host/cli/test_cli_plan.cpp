@@ -8,29 +8,16 @@
 
 #include "cli/models.hpp"
 #include "cli/plan.hpp"
-#include "cli/verbs.hpp"
 #include "layout/local_layout.hpp"
 #include "layout/symmetric_layout.hpp"
 #include "megamoe/error.hpp"
+#include "tests/host/cli/in_process.hpp"
 
 namespace megamoe::cli {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-struct Result {
-  int status;
-  std::string out, err;
-};
-
-Result megamoe(const Arguments& arguments) {
-  std::ostringstream out;
-  std::ostringstream err;
-  Io io{.out = out, .err = err};
-  const int status = dispatch(arguments, io);
-  return {status, out.str(), err.str()};
-}
 
 nlohmann::json plan_of(Arguments arguments) {
   arguments.insert(arguments.begin(), "plan");
