@@ -6,7 +6,6 @@ import re
 
 from tree import Tree
 
-
 _FOREACH = re.compile(r"foreach\((\w+)\s+([^)]*)\)(.*?)endforeach", re.DOTALL)
 
 
