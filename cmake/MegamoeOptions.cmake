@@ -47,6 +47,9 @@ function(megamoe_test_properties name timeout labels)
   if(NOT timeout)
     set(timeout 120)
   endif()
+  if(MEGAMOE_SANITIZE)
+    math(EXPR timeout "3 * ${timeout}")  # instrumented code is several times slower
+  endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
     SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
   foreach(label IN LISTS labels)
