@@ -1,0 +1,130 @@
+#pragma once
+
+#include "ptx/wgmma.cuh"
+#include "roles/consumer_thread.cuh"
+
+// Decode main loop: weights on the instruction's M (256 rows in 64-row tiles over 4 or 2
+// warpgroups), tokens on its N. FP32 accumulation in two levels: 128 along K inside the tensor core,
+// then added with the weights' and the token's scale.
+// Waits for: full[s] of the ring.
+// Publishes: empty[s], one arrival per warp, once the stage's products are done. The accumulators go
+//   to the epilogue, which runs in the consumer warps between two tiles.
+
+namespace megamoe {
+
+/// Accumulators of a consumer thread: [64-row tile of the warpgroup][fragment].
+template <class Shape>
+struct DecodeAccumulators {
+  static constexpr int kRowTiles = 4 / Shape::kWarpgroups;
+  float d[kRowTiles][Shape::kTokens / 2];
+
+  MEGAMOE_DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int j = 0; j < Shape::kTokens / 2; ++j) d[i][j] = 0.0F;
+    }
+  }
+};
+
+/// One stage's products and their promotion, for one consumer thread.
+template <class Shape>
+struct DecodeStage {
+  static constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
+  static constexpr int kColumns = Shape::kTokens / 8;
+  using Partial = float[Shape::kTokens / 2];
+
+  std::uint32_t weights, acts;              ///< operands of this warpgroup, warp-uniform
+  std::uint32_t act_scales, weight_scales;  ///< of this lane's columns; of the stage
+  bool gate_up;      ///< L1: rows g take the first weight scale, rows g + 8 the second
+  bool second_half;  ///< L2: all rows of this warpgroup take the second weight scale
+
+  /// Starts unit u = (block of K) * kRowTiles + row tile.
+  MEGAMOE_DEVICE void issue(int u, Partial& partial) const {
+    const int block = u / kRowTiles, row_tile = u % kRowTiles;
+    const std::uint64_t a = ptx::k_major_descriptor(weights + block * Shape::kWeightBlockBytes +
+                                                    row_tile * 64 * kGranule);
+    const std::uint64_t b = ptx::k_major_descriptor(acts + block * Shape::kActBlockBytes);
+    ptx::wgmma_pin(partial);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      ptx::wgmma_e4m3_ss<Shape::kTokens>(partial, a + 2 * k, b + 2 * k, k > 0);
+    }
+    ptx::wgmma_commit_group();
+  }
+
+  /// Adds unit u's products to the accumulators.
+  MEGAMOE_DEVICE void promote(int u, Partial& partial, DecodeAccumulators<Shape>& acc) const {
+    const int block = u / kRowTiles, row_tile = u % kRowTiles;
+    ptx::wgmma_pin(partial);
+    const float2 weight = load_shared_float2(weight_scales + block * 8);
+    const float half = second_half ? weight.y : weight.x;
+    const float low = gate_up ? weight.x : half, high = gate_up ? weight.y : half;
+    Partial& d = acc.d[row_tile];
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const float2 act = load_shared_float2(act_scales + block * Shape::kActScaleBytes + j * 32);
+      d[4 * j + 0] = fmaf(partial[4 * j + 0], act.x * low, d[4 * j + 0]);
+      d[4 * j + 1] = fmaf(partial[4 * j + 1], act.y * low, d[4 * j + 1]);
+      d[4 * j + 2] = fmaf(partial[4 * j + 2], act.x * high, d[4 * j + 2]);
+      d[4 * j + 3] = fmaf(partial[4 * j + 3], act.y * high, d[4 * j + 3]);
+    }
+  }
+
+  /// All units of the stage, one in flight while the one before is promoted. On return nothing of
+  /// the stage is needed any more.
+  template <int kBlocks>
+  MEGAMOE_DEVICE void run(DecodeAccumulators<Shape>& acc) const {
+    constexpr int kUnits = kBlocks * kRowTiles;
+    Partial partial[kUnits > 1 ? 2 : 1];
+    issue(0, partial[0]);
+#pragma unroll
+    for (int u = 1; u < kUnits; ++u) {
+      issue(u, partial[u & 1]);
+      ptx::wgmma_wait_group<1>();
+      promote(u - 1, partial[(u - 1) & 1], acc);
+    }
+    ptx::wgmma_wait_group<0>();
+    promote(kUnits - 1, partial[(kUnits - 1) & 1], acc);
+  }
+};
+
+/// Consumes tiles until the end stage. epilogue(const StageInfo&, DecodeAccumulators<Shape>&) runs
+/// after each tile's last stage. False when a wait passed its deadline; the loader's deadline must be
+/// the earlier one, so that its end stage comes first and all warps of a warpgroup leave together.
+template <class RingType, class Epilogue>
+MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
+                                ptx::Deadline deadline, Epilogue&& epilogue) {
+  using Shape = typename RingType::Shape;
+  constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
+  const int row_tile_offset = thread.warpgroup * kRowTiles * 64 * kGranule;
+  DecodeAccumulators<Shape> acc;
+  acc.clear();
+  DecodeStage<Shape> stage;
+  RingPosition at;
+  while (true) {
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
+    const StageInfo info = load_stage_info(ring.info(at.stage));
+    if ((info.flags & kStageEnd) != 0) return true;
+    stage.gate_up = (info.flags & kStageL2) == 0;
+    stage.second_half = thread.warpgroup * kRowTiles >= 2;
+    stage.weights = ptx::warp_uniform(ring.weights(at.stage) + row_tile_offset);
+    stage.acts = ptx::warp_uniform(ring.acts(at.stage));
+    stage.act_scales = ring.act_scales(at.stage) + thread.q() * 8;
+    stage.weight_scales = ring.weight_scales(at.stage);
+    if (Shape::kBlocksPerStage > 1 && (info.flags & kStagePartial) != 0) {
+      stage.template run<1>(acc);
+    } else {
+      stage.template run<Shape::kBlocksPerStage>(acc);
+    }
+    release_stage(ring.empty(at.stage), thread.lane);
+    if ((info.flags & kStageLast) != 0) {
+      epilogue(info, acc);
+      acc.clear();
+    }
+    at.template advance<RingType::kStages>();
+  }
+}
+
+}  // namespace megamoe

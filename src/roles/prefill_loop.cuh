@@ -1,0 +1,110 @@
+#pragma once
+
+#include "ptx/wgmma.cuh"
+#include "roles/consumer_thread.cuh"
+
+// Prefill main loop: 128 tokens on the instruction's M, 64 for each of two warpgroups; 256 weight
+// rows on its N, as two halves of 128. FP32 accumulation in two levels, as in decode.
+// Waits for: full[s] of the ring.
+// Publishes: empty[s], one arrival per warp, when the second half's products are done. The
+//   accumulators go to the epilogue, which runs in the consumer warps between two tiles.
+
+namespace megamoe {
+
+/// Accumulators of a consumer thread: [half of the weight rows][fragment of 64 tokens x 128 rows].
+struct PrefillAccumulators {
+  float d[2][64];
+
+  MEGAMOE_DEVICE void clear() {
+#pragma unroll
+    for (int j = 0; j < 64; ++j) d[0][j] = d[1][j] = 0.0F;
+  }
+};
+
+/// What one half's products are multiplied with when they are added up: token scale times weight
+/// scale. Column groups of 8 weight rows take the even or the odd factor by their index: gate and up
+/// rows alternate in L1; in L2 both are the half's one scale.
+struct PrefillFactors {
+  float low[2];   ///< row g: even, odd column groups
+  float high[2];  ///< row g + 8
+
+  MEGAMOE_DEVICE PrefillFactors(float act_low, float act_high, float even, float odd)
+      : low{act_low * even, act_low * odd}, high{act_high * even, act_high * odd} {
+    // computed here, not between the products that follow
+    asm volatile("" : "+f"(low[0]), "+f"(low[1]), "+f"(high[0]), "+f"(high[1]));
+  }
+};
+
+MEGAMOE_DEVICE void issue_prefill_half(std::uint64_t acts, std::uint64_t weights,
+                                       float (&partial)[64]) {
+  ptx::wgmma_pin(partial);
+  ptx::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k) {
+    ptx::wgmma_e4m3_ss<128>(partial, acts + 2 * k, weights + 2 * k, k > 0);
+  }
+  ptx::wgmma_commit_group();
+  ptx::wgmma_pin(partial);
+}
+
+MEGAMOE_DEVICE void promote_prefill_half(const float (&partial)[64], const PrefillFactors& factors,
+                                         float (&d)[64]) {
+#pragma unroll
+  for (int j = 0; j < 16; ++j) {
+    const float low = factors.low[j & 1], high = factors.high[j & 1];
+    d[4 * j + 0] = fmaf(partial[4 * j + 0], low, d[4 * j + 0]);
+    d[4 * j + 1] = fmaf(partial[4 * j + 1], low, d[4 * j + 1]);
+    d[4 * j + 2] = fmaf(partial[4 * j + 2], high, d[4 * j + 2]);
+    d[4 * j + 3] = fmaf(partial[4 * j + 3], high, d[4 * j + 3]);
+  }
+}
+
+/// Consumes tiles until the end stage. epilogue(const StageInfo&, PrefillAccumulators&) runs after
+/// each tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
+/// earlier one, so that its end stage comes first and all warps of a warpgroup leave together.
+template <class RingType, class Epilogue>
+MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
+                                 ptx::Deadline deadline, Epilogue&& epilogue) {
+  PrefillAccumulators acc;
+  float partial[64];
+  acc.clear();
+  RingPosition at;
+  const std::uint32_t act_offset = static_cast<std::uint32_t>(thread.warpgroup) * 64 * kGranule;
+  const std::uint32_t scale_offset =
+      static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4;
+  while (true) {
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
+    const StageInfo info = load_stage_info(ring.info(at.stage));
+    if ((info.flags & kStageEnd) != 0) return true;
+    const float2 weight = load_shared_float2(ring.weight_scales(at.stage));
+    const float act_low = load_shared_float(ring.act_scales(at.stage) + scale_offset);
+    const float act_high = load_shared_float(ring.act_scales(at.stage) + scale_offset + 32);
+    const bool l2 = (info.flags & kStageL2) != 0;
+    const std::uint64_t acts =
+        ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(at.stage) + act_offset));
+    const std::uint64_t weights =
+        ptx::k_major_descriptor(ptx::warp_uniform(ring.weights(at.stage)));
+
+    const PrefillFactors first(act_low, act_high, weight.x, l2 ? weight.x : weight.y);
+    const PrefillFactors second(act_low, act_high, l2 ? weight.y : weight.x, weight.y);
+    issue_prefill_half(acts, weights, partial);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_pin(partial);
+    promote_prefill_half(partial, first, acc.d[0]);
+
+    // the second half's rows start 16 atoms of 1024 bytes on: 1024 in units of 16 bytes
+    issue_prefill_half(acts, weights + 128 * kGranule / 16, partial);
+    ptx::wgmma_wait_group<0>();
+    ptx::wgmma_pin(partial);
+    release_stage(ring.empty(at.stage), thread.lane);
+    promote_prefill_half(partial, second, acc.d[1]);
+
+    if ((info.flags & kStageLast) != 0) {
+      epilogue(info, acc);
+      acc.clear();
+    }
+    at.template advance<RingType::kStages>();
+  }
+}
+
+}  // namespace megamoe

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Checks that nothing but uniform arithmetic sits between the matrix instructions of a group.
+
+usage: cuobjdump -sass FILE | tools/gates/sass_main_loop.py [--function PART]
+
+Reads a disassembly. A group is a run of QGMMA or HGMMA that no WARPGROUP.ARRIVE, DEPBAR, branch or
+barrier interrupts; between two of a group the instructions R2UR, LDS, LDG, FMUL, FFMA, SHFL and
+the local-memory ones are forbidden (they delay the tensor core). Prints one line per function with
+its groups and what was found; exit status 1 if any was found, or if no function had a group.
+"""
+import argparse
+import collections
+import re
+import sys
+
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+|@!?U?PT\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
+MATRIX = ("QGMMA", "HGMMA", "IGMMA")
+END = ("WARPGROUP", "WARPSYNC", "BRA", "BAR", "EXIT", "CALL", "RET", "SYNCS", "WARPGROUP.DEPBAR")
+FORBIDDEN = ("R2UR", "LDS", "LDG", "FMUL", "FFMA", "SHFL", "LDL", "STL")
+
+
+def functions(lines):
+    """Yields (name, opcodes) for each function of the dump."""
+    name, opcodes = None, []
+    for line in lines:
+        found = re.search(r"Function : (\S+)", line)
+        if found:
+            if name:
+                yield name, opcodes
+            name, opcodes = found.group(1), []
+            continue
+        found = INSTRUCTION.search(line)
+        if found:
+            opcodes.append(found.group(1))
+    if name:
+        yield name, opcodes
+
+
+def inspect(opcodes):
+    """Group sizes and the forbidden instructions found inside groups."""
+    groups, found = [], collections.Counter()
+    size, between = 0, []
+    for opcode in opcodes:
+        base = opcode.split(".")[0]
+        if base in MATRIX:
+            if size:
+                found.update(b for b in between if b in FORBIDDEN)
+            size, between = size + 1, []
+        elif base in END:
+            if size:
+                groups.append(size)
+            size, between = 0, []
+        elif size:
+            between.append(base)
+    if size:
+        groups.append(size)
+    return groups, found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--function", default="", help="only functions whose mangled name contains this")
+    arguments = parser.parse_args()
+    checked, bad = 0, 0
+    for name, opcodes in functions(sys.stdin):
+        if arguments.function not in name:
+            continue
+        groups, found = inspect(opcodes)
+        if not groups:
+            continue
+        checked += 1
+        bad += bool(found)
+        sizes = ", ".join(f"{count} of {size}" for size, count in sorted(collections.Counter(groups).items()))
+        verdict = ", ".join(f"{count} {op}" for op, count in sorted(found.items())) or "clean"
+        print(f"{verdict:20s} {sum(groups)} products in groups: {sizes}; {name}")
+    if not checked:
+        print("no function with matrix instructions")
+    return 1 if bad or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
