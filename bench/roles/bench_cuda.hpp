@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
+
+#include <cuda_runtime_api.h>
 
 #include "megamoe/error.hpp"
 
@@ -16,7 +17,7 @@ namespace megamoe::bench {
 
 inline void check(cudaError_t error, const char* what) {
   if (error != cudaSuccess) {
-    throw Error(ErrorCode::system, fmt::format("{}: {}", what, cudaGetErrorString(error)));
+    throw Error(ErrorCode::system, std::string(what) + ": " + cudaGetErrorString(error));
   }
 }
 

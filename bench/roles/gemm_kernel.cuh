@@ -47,7 +47,8 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
         .expert = place.expert,
         .weight_row = place.column * Shape::kWeightRows,
         .act_row = place.block * Shape::kTokens,
-        .act_scales = p.act_scales + static_cast<std::int64_t>(place.block) * k_blocks * Shape::kTokens,
+        .act_scales =
+            p.act_scales + static_cast<std::int64_t>(place.block) * k_blocks * Shape::kTokens,
         .weight_scales = {scales + first * k_blocks, scales + other * k_blocks},
         .k_blocks = k_blocks};
     const StageInfo info = {.flags = p.second_matrix ? kStageL2 : 0,
@@ -87,27 +88,24 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
   const Swiglu<kFast> activation{p.clamp};
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
-    return decode_loop(ring, thread, deadline,
-                       [&](const StageInfo& info, DecodeAccumulators<Shape>& acc) {
-                         if ((info.flags & kStageL2) != 0) {
-                           decode_l2_epilogue<Shape>(acc, thread, info, p.hidden,
-                                                     out.row_pointer(info.block));
-                         } else {
-                           decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block),
-                                                     activation, amax, 1);
-                         }
-                       });
+    return decode_loop(
+        ring, thread, deadline, [&](const StageInfo& info, DecodeAccumulators<Shape>& acc) {
+          if ((info.flags & kStageL2) != 0) {
+            decode_l2_epilogue<Shape>(acc, thread, info, p.hidden, out.row_pointer(info.block));
+          } else {
+            decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block), activation,
+                                      amax, 1);
+          }
+        });
   } else {
-    return prefill_loop(ring, thread, deadline,
-                        [&](const StageInfo& info, PrefillAccumulators& acc) {
-                          if ((info.flags & kStageL2) != 0) {
-                            prefill_l2_epilogue(acc, thread, info, p.hidden,
-                                                out.row_pointer(info.block));
-                          } else {
-                            prefill_l1_epilogue(acc, thread, info, out.act_block(info.block),
-                                                activation);
-                          }
-                        });
+    return prefill_loop(
+        ring, thread, deadline, [&](const StageInfo& info, PrefillAccumulators& acc) {
+          if ((info.flags & kStageL2) != 0) {
+            prefill_l2_epilogue(acc, thread, info, p.hidden, out.row_pointer(info.block));
+          } else {
+            prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
+          }
+        });
   }
 }
 
@@ -119,10 +117,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ __align__(1024) std::byte shared[];
   using RingType = Ring<Shape, kStages>;
   const RingType ring{ptx::shared_address(shared)};
+  // decode only: behind the ring
   auto* const amax_words = reinterpret_cast<std::uint32_t*>(shared + RingType::Layout::kBytes);
   const int thread = static_cast<int>(threadIdx.x);
   if (thread == Shape::kConsumerThreads) ring.init();
-  if (thread < Shape::kTokens) amax_words[thread] = 0;
+  if (Shape::kFamily == Family::decode && thread < Shape::kTokens) amax_words[thread] = 0;
   __syncthreads();
   const std::uint64_t now = ptx::globaltimer();
   if (ptx::warp_uniform(threadIdx.x / 128) == Shape::kWarpgroups) {

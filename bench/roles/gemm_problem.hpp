@@ -14,9 +14,9 @@ namespace megamoe::bench {
 struct GemmProblem {
   bool second_matrix;
   int hidden, intermediate;
-  int tokens;                  ///< rows per block
-  std::vector<int> rows;       ///< valid rows of each expert
-  int weight_sets = 1;         ///< copies of the weights with different contents, to be used in turn
+  int tokens;             ///< rows per block
+  std::vector<int> rows;  ///< valid rows of each expert
+  int weight_sets = 1;    ///< copies of the weights with different contents, to be used in turn
   float clamp = 10.0F;
 
   [[nodiscard]] int experts() const { return static_cast<int>(rows.size()); }
@@ -32,7 +32,7 @@ struct GemmCheck {
   double worst_row = 0;      ///< largest relative L2 error of a row's group of 128 channels
   double row_bound = 0;      ///< what worst_row may be
   double flipped_codes = 0;  ///< L1: share of codes that differ
-  int worst_code_step = 0;   ///< L1: largest distance of codes, in steps of e4m3
+  double worst_code = 0;     ///< L1: by how much a code is off beyond one step of e4m3, over 448
   double worst_scale = 0;    ///< L1: largest relative error of a scale
   long stray_bytes = 0;      ///< bytes written outside the valid rows
   long groups = 0;           ///< groups of 128 channels compared
@@ -45,8 +45,8 @@ class GemmData {
 
   /// Starts one launch of `instance` with the given weight set on `num_ctas` CTAs.
   void launch(const GemmInstance& instance, int weight_set, int num_ctas, cudaStream_t stream);
-  /// Poisons the outputs, launches, and compares: every group, or `samples` random ones. Throws when
-  /// a role gave up.
+  /// Poisons the outputs, launches, and compares: every group, or `samples` random ones. Throws
+  /// when a role gave up.
   GemmCheck check(const GemmInstance& instance, int num_ctas, int samples);
   /// True when a second launch gives the same bytes.
   bool repeats(const GemmInstance& instance, int num_ctas);

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
 
 // One GEMM role alone: loader, main loop and epilogue of one matrix of 32 (or fewer) experts, with
 // all inputs ready. The interface between the kernels (one instance per file) and the programs.
@@ -19,12 +19,13 @@ struct GemmParams {
   int experts;
   int blocks_per_expert;
   int hidden, intermediate;
-  const int* block_rows;       ///< [blocks] valid rows of each block
-  const float* act_scales;     ///< [blocks][K/128][kTokens]
-  const float* weight_scales;  ///< [experts][weight rows / 128][K/128], gate blocks before up blocks
-  std::byte* act_codes;        ///< out, L1: [blocks * kTokens][intermediate]
-  float* act_scales_out;       ///< out, L1: [blocks][intermediate/128][kTokens]
-  std::byte* rows_out;         ///< out, L2: BF16 [blocks * kTokens][hidden]
+  const int* block_rows;    ///< [blocks] valid rows of each block
+  const float* act_scales;  ///< [blocks][K/128][kTokens]
+  const float*
+      weight_scales;      ///< [experts][weight rows / 128][K/128], gate blocks before up blocks
+  std::byte* act_codes;   ///< out, L1: [blocks * kTokens][intermediate]
+  float* act_scales_out;  ///< out, L1: [blocks][intermediate/128][kTokens]
+  std::byte* rows_out;    ///< out, L2: BF16 [blocks * kTokens][hidden]
   float clamp;
   std::uint64_t deadline_ns;  ///< how long a wait may last
   unsigned* faults;           ///< counts roles that gave up

@@ -1,11 +1,10 @@
-#include "bench/roles/random_data.hpp"
-
-#include <cuda_fp8.h>
-
 #include <cmath>
 #include <cstring>
 
+#include <cuda_fp8.h>
+
 #include "bench/roles/bench_cuda.hpp"
+#include "bench/roles/random_data.hpp"
 
 namespace megamoe::bench {
 namespace {
@@ -17,7 +16,8 @@ __global__ void fill_codes_kernel(std::uint8_t* codes, std::size_t count, std::u
        i < count; i += step) {
     std::uint32_t word = 0;
     for (int b = 0; b < 4; ++b) {
-      word |= static_cast<std::uint32_t>(table[random_word(seed, i + b) % kCodeTableSize]) << (8 * b);
+      word |= static_cast<std::uint32_t>(table[random_word(seed, i + b) % kCodeTableSize])
+              << (8 * b);
     }
     *reinterpret_cast<std::uint32_t*>(codes + i) = word;
   }

@@ -4,12 +4,13 @@
 // check compares every instance with a reference in double; exit status 1 when one is off.
 // time prints medians: microseconds and share of 4.27 TB/s (decode), TFLOP/s (prefill).
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "bench/roles/gemm_problem.hpp"
 
@@ -34,11 +35,12 @@ int num_sms() {
 bool report(const GemmInstance& instance, const GemmProblem& problem, const GemmCheck& result,
             bool repeats) {
   const bool good = result.good() && repeats;
-  fmt::print("{:16s} {:14s} diff {:8.1e} row {:7.1e} flips {:6.4f} step {} scale {:7.1e} stray {} "
-             "groups {:6d} repeat {} {}\n",
-             instance.name, problem.name(), result.diff, result.worst_row, result.flipped_codes,
-             result.worst_code_step, result.worst_scale, result.stray_bytes, result.groups,
-             repeats ? "same" : "DIFFERS", good ? "ok" : "WRONG");
+  fmt::print(
+      "{:16s} {:14s} diff {:8.1e} row {:7.1e} flips {:6.4f} code {:7.1e} scale {:7.1e} stray {} "
+      "groups {:6d} repeat {} {}\n",
+      instance.name, problem.name(), result.diff, result.worst_row, result.flipped_codes,
+      result.worst_code, result.worst_scale, result.stray_bytes, result.groups,
+      repeats ? "same" : "DIFFERS", good ? "ok" : "WRONG");
   std::fflush(stdout);
   return good;
 }
@@ -51,17 +53,22 @@ std::vector<int> odd_rows(const GemmInstance& instance) {
 }
 
 bool check_instances(const std::vector<GemmInstance>& instances) {
-  struct Shape { int hidden, intermediate; };
+  struct Shape {
+    int hidden, intermediate;
+  };
   bool all = true;
   for (const GemmInstance& instance : instances) {
     for (const Shape shape : {Shape{640, 1408}, Shape{128, 128}, Shape{1024, 384}}) {
       for (const bool second : {false, true}) {
-        GemmProblem problem{.second_matrix = second, .hidden = shape.hidden,
-                            .intermediate = shape.intermediate, .tokens = instance.tokens,
+        GemmProblem problem{.second_matrix = second,
+                            .hidden = shape.hidden,
+                            .intermediate = shape.intermediate,
+                            .tokens = instance.tokens,
                             .rows = odd_rows(instance)};
         problem.clamp = shape.hidden == 128 ? 0.75F : 10.0F;
         GemmData data(problem);
-        all = report(instance, problem, data.check(instance, 7, 0), data.repeats(instance, 5)) && all;
+        all =
+            report(instance, problem, data.check(instance, 7, 0), data.repeats(instance, 5)) && all;
       }
     }
   }
@@ -73,13 +80,17 @@ bool time_decode(const std::vector<GemmInstance>& instances) {
   for (const LayerShape& layer : kLayers) {
     for (const bool second : {false, true}) {
       for (const GemmInstance& instance : instances) {
-        GemmProblem problem{.second_matrix = second, .hidden = layer.hidden,
-                            .intermediate = layer.intermediate, .tokens = instance.tokens,
-                            .rows = std::vector<int>(kExperts, instance.tokens), .weight_sets = 2};
+        GemmProblem problem{.second_matrix = second,
+                            .hidden = layer.hidden,
+                            .intermediate = layer.intermediate,
+                            .tokens = instance.tokens,
+                            .rows = std::vector<int>(kExperts, instance.tokens),
+                            .weight_sets = 2};
         GemmData data(problem);
         all = report(instance, problem, data.check(instance, num_sms(), 48), true) && all;
         const double us = time_launches(
-            [&](cudaStream_t stream, int i) { data.launch(instance, i % 2, num_sms(), stream); }, 8, 7);
+            [&](cudaStream_t stream, int i) { data.launch(instance, i % 2, num_sms(), stream); }, 8,
+            7);
         fmt::print("TIME {:5s} {:14s} {:16s} stages {} t={:2d}: {:7.1f} us {:5.1f} %\n", layer.name,
                    problem.name(), instance.name, instance.stages, instance.tokens, us,
                    100 * data.weight_bytes() / (us * 1e-6) / kPeakBytesPerSecond);
@@ -95,8 +106,10 @@ bool time_prefill(const std::vector<GemmInstance>& instances) {
   for (const int rows : {1536, 384}) {
     for (const LayerShape& layer : kLayers) {
       for (const bool second : {false, true}) {
-        GemmProblem problem{.second_matrix = second, .hidden = layer.hidden,
-                            .intermediate = layer.intermediate, .tokens = 128,
+        GemmProblem problem{.second_matrix = second,
+                            .hidden = layer.hidden,
+                            .intermediate = layer.intermediate,
+                            .tokens = 128,
                             .rows = std::vector<int>(kExperts, rows)};
         GemmData data(problem);
         for (const GemmInstance& instance : instances) {
@@ -117,7 +130,9 @@ bool time_prefill(const std::vector<GemmInstance>& instances) {
 }
 
 int run(int argc, char** argv) {
-  const auto is = [&](int i, const char* word) { return argc > i && std::strcmp(argv[i], word) == 0; };
+  const auto is = [&](int i, const char* word) {
+    return argc > i && std::strcmp(argv[i], word) == 0;
+  };
   if (argc != 3 || !(is(1, "decode") || is(1, "prefill")) || !(is(2, "check") || is(2, "time"))) {
     fmt::print(stderr, "usage: role_gemm decode|prefill check|time\n");
     return 2;

@@ -1,10 +1,10 @@
 #include "host/tensor_maps.hpp"
 
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-
 #include <array>
 #include <cstdint>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
 
 #include "megamoe/error.hpp"
 
@@ -39,13 +39,13 @@ CUtensorMap encode(const void* base, const std::array<cuuint64_t, kRank>& extent
   box[0] = kBoxBytes;
   box[1] = static_cast<cuuint32_t>(box_rows);
   CUtensorMap map{};
-  const CUresult result = function(
-      &map, CU_TENSOR_MAP_DATA_TYPE_UINT8, kRank, const_cast<void*>(base), extents.data(),
-      strides.data(), box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B,
-      promotion == L2Promotion::none ? CU_TENSOR_MAP_L2_PROMOTION_NONE
-                                     : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      function(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, kRank, const_cast<void*>(base), extents.data(),
+               strides.data(), box.data(), element_strides.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B,
+               promotion == L2Promotion::none ? CU_TENSOR_MAP_L2_PROMOTION_NONE
+                                              : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(ErrorCode::system,
                 fmt::format("tensor map of {} rows of {} bytes at {} (box of {} rows): driver "

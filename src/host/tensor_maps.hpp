@@ -1,8 +1,8 @@
 #pragma once
 
-#include <cuda.h>
-
 #include <cstddef>
+
+#include <cuda.h>
 
 namespace megamoe {
 

@@ -5,8 +5,8 @@
 #include "ptx/device.cuh"
 
 // Asynchronous copies with L2 cache hints. Loads complete on an mbarrier, stores in bulk groups.
-// Global addresses and sizes of bulk copies are multiples of 16 bytes; tensor tiles with the 128-byte
-// swizzle start at shared addresses that are multiples of 1024.
+// Global addresses and sizes of bulk copies are multiples of 16 bytes; tensor tiles with the
+// 128-byte swizzle start at shared addresses that are multiples of 1024.
 
 namespace megamoe::ptx {
 

@@ -6,9 +6,9 @@
 
 namespace megamoe {
 
-/// 1 / (1 + e^-x), NaN for NaN. Precise: within 2 ulp; below x = -87 it stays at e^-87, far under what
-/// a code of the result can show. Fast: the error of the argument's product
-/// with log2(e) stays in, about abs(x) * 2^-24 relative.
+/// 1 / (1 + e^-x), NaN for NaN. Precise: within 2 ulp; below x = -87 it stays at e^-87, far under
+/// what a code of the result can show. Fast: the error of the argument's product with log2(e) stays
+/// in, about abs(x) * 2^-24 relative.
 template <bool kFast>
 MEGAMOE_DEVICE float sigmoid(float x) {
   constexpr float kLog2e = 1.44269504F, kLog2eRest = 1.92596299e-8F, kLn2 = 0.693147181F;

@@ -23,7 +23,8 @@ MEGAMOE_DEVICE ConsumerThread consumer_thread(int index) {
           .lane = index % 32};
 }
 
-/// One arrival of this warp on a stage's empty barrier, after all its lanes are done with the stage.
+/// One arrival of this warp on a stage's empty barrier, after all its lanes are done with the
+/// stage.
 MEGAMOE_DEVICE void release_stage(std::uint32_t empty, int lane) {
   __syncwarp();
   if (lane == 0) ptx::mbarrier_arrive(empty);

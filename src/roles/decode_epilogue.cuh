@@ -6,60 +6,118 @@
 #include "roles/prefill_epilogue.cuh"
 
 // What the consumer warps do with a finished decode tile. A thread holds weight rows g and g + 8 of
-// its warp's 16, for the tokens 8j + 2q and 8j + 2q + 1. In L1 row g is the gate and row g + 8 the up
-// projection of the same channel, and a token's group of 128 channels spans all consumer warps.
-// Waits for: the other consumer warps of the CTA (L1, a named barrier). The caller has waited for the
+// its warp's 16, for the tokens 8j + 2q and 8j + 2q + 1. In L1 row g is the gate and row g + 8 the
+// up projection of the same channel, and a token's group of 128 channels spans all consumer warps.
+// Waits for: the other consumer warps of the CTA (L1, a named barrier). The caller has waited for
+// the
 //   act slot (L1).
 // Publishes: nothing; as in prefill_epilogue.cuh.
 
 namespace megamoe {
 
-/// Largest magnitudes per token, shared by the consumer warps: three sets in turn. Set n % 3 is used
-/// by the CTA's n-th L1 tile; a warp clears the set of tile n + 1 before the barrier of tile n, which
-/// every warp passes after its reads in tile n - 2 and before its updates in tile n + 1.
-/// Shared memory: 3 * kTokens words, of which set 0 is zero at the start.
-template <class Shape>
-struct SharedAmax {
-  std::uint32_t* words;
-  int set = 0;
+/// The maximum over the warp's eight fragment rows of each of kCount values (a power of two),
+/// spread over the lanes: a lane ends with the values first .. first + kLeft - 1 in front. Each
+/// step swaps one half of the values for the other lane's half, as long as there are two.
+template <int kCount>
+struct SpreadMax {
+  static constexpr int kLeft = kCount >= 8 ? kCount / 8 : 1;
+  int first = 0;
+  bool duplicate = false;  ///< another lane holds the same values
 
-  /// Folds this thread's magnitudes (of tokens 8j + 2q + c at [j][c]) with all others' of the tile.
-  MEGAMOE_DEVICE void reduce(float (&amax)[Shape::kTokens / 8][2], const ConsumerThread& thread,
-                             int barrier_id) {
-    constexpr unsigned kAll = 0xFFFFFFFFU;
-    constexpr int kTokens = Shape::kTokens;
-    std::uint32_t* const now = words + set * kTokens;
-    set = set == 2 ? 0 : set + 1;
-    const int index = (thread.warpgroup * 4 + thread.warp) * 32 + thread.lane;
-    if (index < kTokens) words[set * kTokens + index] = 0;
+  MEGAMOE_DEVICE explicit SpreadMax(float (&values)[kCount], int lane) {
+    int count = kCount;
 #pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
+    for (int mask = 4; mask <= 16; mask *= 2) {
+      const bool upper = (lane & mask) != 0;
+      if (count > 1) {
+        count /= 2;
+        if (upper) first += count;
 #pragma unroll
-      for (int c = 0; c < 2; ++c) {
-        float value = amax[j][c];
-        value = fmaxf(value, __shfl_xor_sync(kAll, value, 4));
-        value = fmaxf(value, __shfl_xor_sync(kAll, value, 8));
-        value = fmaxf(value, __shfl_xor_sync(kAll, value, 16));
-        // magnitudes order like their bits
-        if (thread.g() == 0) atomicMax(&now[8 * j + 2 * thread.q() + c], __float_as_uint(value));
+        for (int i = 0; i < kCount / 2; ++i) {
+          if (i < count) {
+            const float low = values[i], high = values[i + count];
+            const float got = __shfl_xor_sync(0xFFFFFFFFU, upper ? low : high, mask);
+            values[i] = fmaxf(upper ? high : low, got);
+          }
+        }
+      } else {
+        values[0] = fmaxf(values[0], __shfl_xor_sync(0xFFFFFFFFU, values[0], mask));
+        duplicate = duplicate || upper;
       }
-    }
-    ptx::named_barrier_sync(barrier_id, Shape::kConsumerThreads);
-#pragma unroll
-    for (int j = 0; j < kTokens / 8; ++j) {
-      const uint2 pair = *reinterpret_cast<const uint2*>(&now[8 * j + 2 * thread.q()]);
-      amax[j][0] = __uint_as_float(pair.x);
-      amax[j][1] = __uint_as_float(pair.y);
     }
   }
 };
 
-/// Stores one channel's codes for the tokens of column groups j and j + 1 (h[c] and h[2 + c]), after
-/// turning 8 channels x 8 tokens within the warp: each lane stores 4 channels of one token.
+/// Largest magnitudes per token, shared by the consumer warps: three sets in turn. Set n % 3 is
+/// used by the CTA's n-th L1 tile; a warp clears the set of tile n + 1 before the barrier of tile
+/// n, which every warp passes after its reads in tile n - 2 and before its updates in tile n + 1.
+/// Shared memory: 3 * kTokens words, of which set 0 is zero at the start.
+template <class Shape>
+struct SharedAmax {
+  static constexpr int kTokens = Shape::kTokens;
+  static constexpr int kValues = kTokens / 4;  ///< of one thread
+  std::uint32_t* words;
+  int set = 0;
+
+  /// The token of value 2 * j + c of a lane.
+  static MEGAMOE_DEVICE int token(int value, int q) {
+    return 8 * (value >> 1) + 2 * q + (value & 1);
+  }
+
+  /// Folds this thread's magnitudes with all others' of the tile. Returns the set with the result.
+  MEGAMOE_DEVICE const std::uint32_t* reduce(float (&amax)[kValues], const ConsumerThread& thread,
+                                             int barrier_id) {
+    std::uint32_t* const now = words + set * kTokens;
+    set = set == 2 ? 0 : set + 1;
+    const int index = (thread.warpgroup * 4 + thread.warp) * 32 + thread.lane;
+    if (index < kTokens) words[set * kTokens + index] = 0;
+    const SpreadMax<kValues> spread(amax, thread.lane);
+    if (!spread.duplicate) {
+#pragma unroll
+      for (int i = 0; i < SpreadMax<kValues>::kLeft; ++i) {
+        // magnitudes order like their bits
+        atomicMax(&now[token(spread.first + i, thread.q())], __float_as_uint(amax[i]));
+      }
+    }
+    ptx::named_barrier_sync(barrier_id, Shape::kConsumerThreads);
+    return now;
+  }
+};
+
+/// The scales of a tile's tokens, computed once per warp: lane l has those of tokens l and l + 32.
+template <class Shape>
+struct TokenScales {
+  static constexpr int kTokens = Shape::kTokens;
+  static constexpr int kPerLane = (kTokens + 31) / 32;
+  GroupScale groups[kPerLane];
+
+  MEGAMOE_DEVICE TokenScales(const std::uint32_t* amax, int lane) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      groups[i] = group_scale(__uint_as_float(amax[(lane + 32 * i) % kTokens]));
+    }
+  }
+  MEGAMOE_DEVICE float inverse(int token) const {
+    const float low = __shfl_sync(0xFFFFFFFFU, groups[0].inverse, token);
+    if constexpr (kPerLane == 1) return low;
+    const float high = __shfl_sync(0xFFFFFFFFU, groups[kPerLane - 1].inverse, token);
+    return token < 32 ? low : high;
+  }
+  MEGAMOE_DEVICE void store(float* scales, int rows, int lane) const {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int token = lane + 32 * i;
+      if (token < rows) scales[token] = groups[i].scale;
+    }
+  }
+};
+
+/// Stores one channel's codes for the tokens of column groups j and j + 1 (h[c] and h[2 + c]),
+/// after turning 8 channels x 8 tokens within the warp: each lane stores 4 channels of one token.
 MEGAMOE_DEVICE void store_act_pair(const float (&h)[4], const ConsumerThread& thread, int j,
                                    const StageInfo& info, const ActBlock& act, int channel) {
-  const std::uint32_t turned = ptx::movmatrix_transpose(ptx::to_e4m3x2(h[0], h[2]) |
-                                                        (ptx::to_e4m3x2(h[1], h[3]) << 16));
+  const std::uint32_t turned =
+      ptx::movmatrix_transpose(ptx::to_e4m3x2(h[0], h[2]) | (ptx::to_e4m3x2(h[1], h[3]) << 16));
   // low half: token 8j + g, high half: token 8(j + 1) + g; channels 2q, 2q + 1
   const std::uint32_t mine = __byte_perm(turned, 0, 0x3120);
   const bool odd = (thread.q() & 1) != 0;
@@ -67,7 +125,8 @@ MEGAMOE_DEVICE void store_act_pair(const float (&h)[4], const ConsumerThread& th
   const std::uint32_t codes = odd ? (mine & 0xFFFF0000U) | got : (mine & 0xFFFFU) | (got << 16);
   const int token = 8 * (j + (odd ? 1 : 0)) + thread.g();
   if (token < info.rows) {
-    *reinterpret_cast<std::uint32_t*>(act.codes + static_cast<std::int64_t>(token) * act.intermediate +
+    *reinterpret_cast<std::uint32_t*>(act.codes +
+                                      static_cast<std::int64_t>(token) * act.intermediate +
                                       channel + (thread.q() & 2) * 2) = codes;
   }
 }
@@ -75,18 +134,18 @@ MEGAMOE_DEVICE void store_act_pair(const float (&h)[4], const ConsumerThread& th
 /// The same for a block of 8 tokens: each lane stores 2 channels of one token.
 MEGAMOE_DEVICE void store_act_single(float h0, float h1, const ConsumerThread& thread,
                                      const StageInfo& info, const ActBlock& act, int channel) {
-  const std::uint32_t turned = ptx::movmatrix_transpose(
-      ptx::to_e4m3x2(h0, 0.0F) | (ptx::to_e4m3x2(h1, 0.0F) << 16));
+  const std::uint32_t turned =
+      ptx::movmatrix_transpose(ptx::to_e4m3x2(h0, 0.0F) | (ptx::to_e4m3x2(h1, 0.0F) << 16));
   const int token = thread.g();
   if (token < info.rows) {
-    *reinterpret_cast<std::uint16_t*>(act.codes + static_cast<std::int64_t>(token) * act.intermediate +
-                                      channel + thread.q() * 2) =
-        static_cast<std::uint16_t>(__byte_perm(turned, 0, 0x4420));
+    *reinterpret_cast<std::uint16_t*>(
+        act.codes + static_cast<std::int64_t>(token) * act.intermediate + channel +
+        thread.q() * 2) = static_cast<std::uint16_t>(__byte_perm(turned, 0, 0x4420));
   }
 }
 
-/// L1: activation, requantisation per token and 128 channels, stores to the act ring. The barrier is
-/// the consumers' own.
+/// L1: activation, requantisation per token and 128 channels, stores to the act ring. The barrier
+/// is the consumers' own.
 template <class Shape, class Activation>
 MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const ConsumerThread& thread,
                                        const StageInfo& info, const ActBlock& act,
@@ -94,36 +153,36 @@ MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const Con
                                        int barrier_id) {
   constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles, kColumns = Shape::kTokens / 8;
   static_assert(kColumns == 1 || kColumns % 2 == 0);
-  float amax[kColumns][2];
+  float amax[2 * kColumns];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      amax[j][c] = 0.0F;
+      float& token_max = amax[2 * j + c];
+      token_max = 0.0F;
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         const float h = activation(acc.d[i][4 * j + c], acc.d[i][4 * j + 2 + c]);
         acc.d[i][4 * j + c] = h;
-        amax[j][c] = fmaxf(amax[j][c], fabsf(h));
+        token_max = fmaxf(token_max, fabsf(h));
       }
     }
   }
-  shared.reduce(amax, thread, barrier_id);
-  const int first_channel =
-      info.column * kGranule + (thread.warpgroup * kRowTiles * 4 + thread.warp) * 8;
+  const TokenScales<Shape> scales(shared.reduce(amax, thread, barrier_id), thread.lane);
+  if (thread.warpgroup == 0 && thread.warp == 0) {
+    scales.store(act.scales + info.column * Shape::kTokens, info.rows, thread.lane);
+  }
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const GroupScale group = group_scale(amax[j][c]);
-      const int token = 8 * j + 2 * thread.q() + c;
-      if (thread.warpgroup == 0 && thread.warp == j % 4 && thread.g() == 0 && token < info.rows) {
-        act.scales[info.column * Shape::kTokens + token] = group.scale;
-      }
+      const float inverse = scales.inverse(8 * j + 2 * thread.q() + c);
 #pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) acc.d[i][4 * j + c] *= group.inverse;
+      for (int i = 0; i < kRowTiles; ++i) acc.d[i][4 * j + c] *= inverse;
     }
   }
+  const int first_channel =
+      info.column * kGranule + (thread.warpgroup * kRowTiles * 4 + thread.warp) * 8;
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
     const float(&d)[Shape::kTokens / 2] = acc.d[i];

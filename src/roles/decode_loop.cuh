@@ -4,10 +4,10 @@
 #include "roles/consumer_thread.cuh"
 
 // Decode main loop: weights on the instruction's M (256 rows in 64-row tiles over 4 or 2
-// warpgroups), tokens on its N. FP32 accumulation in two levels: 128 along K inside the tensor core,
-// then added with the weights' and the token's scale.
-// Waits for: full[s] of the ring.
-// Publishes: empty[s], one arrival per warp, once the stage's products are done. The accumulators go
+// warpgroups), tokens on its N. FP32 accumulation in two levels: 128 along K inside the tensor
+// core, then added with the weights' and the token's scale. Waits for: full[s] of the ring.
+// Publishes: empty[s], one arrival per warp, once the stage's products are done. The accumulators
+// go
 //   to the epilogue, which runs in the consumer warps between two tiles.
 
 namespace megamoe {
@@ -91,8 +91,9 @@ struct DecodeStage {
 };
 
 /// Consumes tiles until the end stage. epilogue(const StageInfo&, DecodeAccumulators<Shape>&) runs
-/// after each tile's last stage. False when a wait passed its deadline; the loader's deadline must be
-/// the earlier one, so that its end stage comes first and all warps of a warpgroup leave together.
+/// after each tile's last stage. False when a wait passed its deadline; the loader's deadline must
+/// be the earlier one, so that its end stage comes first and all warps of a warpgroup leave
+/// together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
                                 ptx::Deadline deadline, Epilogue&& epilogue) {

@@ -33,10 +33,11 @@ struct TileSource {
   int expert;
   int weight_row;
   int act_row;
-  const float* act_scales;        ///< [K/128][kTokens] of the block; 16-byte aligned
-  const float* weight_scales[2];  ///< [K/128] each: of the gate and the up rows (L1), or of the first
-                                  ///< and the second 128 rows (L2; the second may repeat the first)
-  int k_blocks;                   ///< K / 128
+  const float* act_scales;  ///< [K/128][kTokens] of the block; 16-byte aligned
+  const float*
+      weight_scales[2];  ///< [K/128] each: of the gate and the up rows (L1), or of the first
+                         ///< and the second 128 rows (L2; the second may repeat the first)
+  int k_blocks;          ///< K / 128
 };
 
 /// Bytes that arrive by bulk copies in a stage that holds `blocks` blocks of K.

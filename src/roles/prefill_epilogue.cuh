@@ -59,8 +59,9 @@ MEGAMOE_DEVICE void store_act_row(const PrefillAccumulators& acc, int second_row
                  (ptx::to_e4m3x2(high[0] * inverse, high[1] * inverse) << 16);
     }
     quad_transpose(words, q);
-    const uint4 piece = {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410),
-                         __byte_perm(words[0], words[1], 0x7632), __byte_perm(words[2], words[3], 0x7632)};
+    const uint4 piece = {
+        __byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410),
+        __byte_perm(words[0], words[1], 0x7632), __byte_perm(words[2], words[3], 0x7632)};
     if (valid) *reinterpret_cast<uint4*>(row + half * 64 + q * 16) = piece;
   }
 }
@@ -77,9 +78,11 @@ MEGAMOE_DEVICE void prefill_l1_epilogue(PrefillAccumulators& acc, const Consumer
     const int row = thread.warpgroup * 64 + thread.warp * 16 + thread.g() + 8 * second_row;
     const GroupScale group = group_scale(second_row == 0 ? amax.x : amax.y);
     const bool valid = row < info.rows;
-    std::byte* to = act.codes + static_cast<std::int64_t>(row) * act.intermediate + info.column * kGranule;
+    std::byte* to =
+        act.codes + static_cast<std::int64_t>(row) * act.intermediate + info.column * kGranule;
     store_act_row(acc, second_row, group.inverse, to, q, valid);
-    if (valid && q == second_row) act.scales[info.column * PrefillShape::kTokens + row] = group.scale;
+    if (valid && q == second_row)
+      act.scales[info.column * PrefillShape::kTokens + row] = group.scale;
   }
 }
 
@@ -109,8 +112,8 @@ MEGAMOE_DEVICE void prefill_l2_epilogue(const PrefillAccumulators& acc,
         }
         quad_transpose(words, q);
         if (valid) {
-          *reinterpret_cast<uint4*>(to + (channel + 8 * (j + q)) * 2) = {words[0], words[1], words[2],
-                                                                         words[3]};
+          *reinterpret_cast<uint4*>(to + (channel + 8 * (j + q)) * 2) = {words[0], words[1],
+                                                                         words[2], words[3]};
         }
       }
     }

@@ -22,8 +22,8 @@ struct PrefillAccumulators {
 };
 
 /// What one half's products are multiplied with when they are added up: token scale times weight
-/// scale. Column groups of 8 weight rows take the even or the odd factor by their index: gate and up
-/// rows alternate in L1; in L2 both are the half's one scale.
+/// scale. Column groups of 8 weight rows take the even or the odd factor by their index: gate and
+/// up rows alternate in L1; in L2 both are the half's one scale.
 struct PrefillFactors {
   float low[2];   ///< row g: even, odd column groups
   float high[2];  ///< row g + 8

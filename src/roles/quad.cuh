@@ -6,8 +6,8 @@
 
 namespace megamoe {
 
-/// Lane q of each quad gets, in order, word q of lanes 0..3: turns four words of four lanes, each 1/4
-/// of a 16-byte piece, into one whole piece per lane.
+/// Lane q of each quad gets, in order, word q of lanes 0..3: turns four words of four lanes, each
+/// 1/4 of a 16-byte piece, into one whole piece per lane.
 MEGAMOE_DEVICE void quad_transpose(std::uint32_t (&words)[4], int q) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
   const bool odd = (q & 1) != 0, upper = (q & 2) != 0;

@@ -7,7 +7,8 @@
 //
 //   full[s]   waits for the loader's two arrivals (one with the bytes of the bulk copies, one when
 //             its 4-byte copies are done); consumers wait for it with the parity of their round.
-//   empty[s]  waits for one arrival of every consumer warp; the loader waits for it with the opposite
+//   empty[s]  waits for one arrival of every consumer warp; the loader waits for it with the
+//   opposite
 //             parity, so that its first round passes.
 
 namespace megamoe {

@@ -4,14 +4,14 @@
 
 #include "config/kernel_config.hpp"
 
-// What the loader, the main loops and the host agree on about an FP8 tile: extents, bytes, and where
-// each piece of a stage lies in shared memory. Plain values; compiles on the host.
+// What the loader, the main loops and the host agree on about an FP8 tile: extents, bytes, and
+// where each piece of a stage lies in shared memory. Plain values; compiles on the host.
 
 namespace megamoe {
 
-/// A tile is kTokens rows of one block times kWeightRows rows of one expert matrix: 128 intermediate
-/// channels of L1 (gate and up rows interleaved by 8) or 256 hidden channels of L2. A stage brings
-/// kBlocksPerStage blocks of 128 along K of both operands.
+/// A tile is kTokens rows of one block times kWeightRows rows of one expert matrix: 128
+/// intermediate channels of L1 (gate and up rows interleaved by 8) or 256 hidden channels of L2. A
+/// stage brings kBlocksPerStage blocks of 128 along K of both operands.
 template <Family kFamilyValue, int kTokensValue, int kWarpgroupsValue, int kBlocksPerStageValue>
 struct TileShape {
   static constexpr Family kFamily = kFamilyValue;
