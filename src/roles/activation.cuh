@@ -1,8 +1,11 @@
 #pragma once
 
+#include "numerics/activation.hpp"
+#include "numerics/quantize.hpp"
 #include "ptx/warp.cuh"
 
-// The gated activation between the two expert matrices, in FP32, one channel at a time.
+// The gated activation between the two expert matrices, in FP32, one channel at a time: `activate`
+// of numerics/activation.hpp with the device's own exponential and reciprocal.
 
 namespace megamoe {
 
@@ -37,15 +40,10 @@ struct Swiglu {
   }
 };
 
-/// Scale and inverse of a group of 128 channels with the largest magnitude `amax` (NaN ignored by
-/// whoever found it): real = code * scale, code = e4m3(real * inverse).
-struct GroupScale {
-  float scale, inverse;
-};
-
-MEGAMOE_DEVICE GroupScale group_scale(float amax) {
-  const float m = fmaxf(amax, 0x1p-100F);
-  return {.scale = __fdiv_rn(m, 448.0F), .inverse = __fdiv_rn(448.0F, m)};
+/// The scale of a group of 128 channels with the largest magnitude `amax`, NaN ignored. A product
+/// beyond FP32 counts as the largest FP32 value, as in `activate`: its code saturates.
+MEGAMOE_DEVICE GroupScale activated_group_scale(float amax) {
+  return group_scale(fminf(amax, detail::kFloatMax));
 }
 
 }  // namespace megamoe

@@ -94,13 +94,13 @@ struct TokenScales {
   MEGAMOE_DEVICE TokenScales(const std::uint32_t* amax, int lane) {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      groups[i] = group_scale(__uint_as_float(amax[(lane + 32 * i) % kTokens]));
+      groups[i] = activated_group_scale(__uint_as_float(amax[(lane + 32 * i) % kTokens]));
     }
   }
-  MEGAMOE_DEVICE float inverse(int token) const {
-    const float low = __shfl_sync(0xFFFFFFFFU, groups[0].inverse, token);
+  MEGAMOE_DEVICE float multiplier(int token) const {
+    const float low = __shfl_sync(0xFFFFFFFFU, groups[0].multiplier, token);
     if constexpr (kPerLane == 1) return low;
-    const float high = __shfl_sync(0xFFFFFFFFU, groups[kPerLane - 1].inverse, token);
+    const float high = __shfl_sync(0xFFFFFFFFU, groups[kPerLane - 1].multiplier, token);
     return token < 32 ? low : high;
   }
   MEGAMOE_DEVICE void store(float* scales, int rows, int lane) const {
@@ -176,9 +176,9 @@ MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const Con
   for (int j = 0; j < kColumns; ++j) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const float inverse = scales.inverse(8 * j + 2 * thread.q() + c);
+      const float multiplier = scales.multiplier(8 * j + 2 * thread.q() + c);
 #pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) acc.d[i][4 * j + c] *= inverse;
+      for (int i = 0; i < kRowTiles; ++i) acc.d[i][4 * j + c] *= multiplier;
     }
   }
   const int first_channel =

@@ -45,7 +45,7 @@ MEGAMOE_DEVICE float2 activate_prefill(PrefillAccumulators& acc, const Activatio
 
 /// Quantises and stores one row's 128 channels; `second_row` selects g + 8. Each lane stores two
 /// pieces of 16 bytes.
-MEGAMOE_DEVICE void store_act_row(const PrefillAccumulators& acc, int second_row, float inverse,
+MEGAMOE_DEVICE void store_act_row(const PrefillAccumulators& acc, int second_row, float multiplier,
                                   std::byte* row, int q, bool valid) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -55,8 +55,8 @@ MEGAMOE_DEVICE void store_act_row(const PrefillAccumulators& acc, int second_row
     for (int m = 0; m < 4; ++m) {
       const float* low = &d[16 * m + 2 * second_row];
       const float* high = low + 8;
-      words[m] = ptx::to_e4m3x2(low[0] * inverse, low[1] * inverse) |
-                 (ptx::to_e4m3x2(high[0] * inverse, high[1] * inverse) << 16);
+      words[m] = ptx::to_e4m3x2(low[0] * multiplier, low[1] * multiplier) |
+                 (ptx::to_e4m3x2(high[0] * multiplier, high[1] * multiplier) << 16);
     }
     quad_transpose(words, q);
     const uint4 piece = {
@@ -76,11 +76,11 @@ MEGAMOE_DEVICE void prefill_l1_epilogue(PrefillAccumulators& acc, const Consumer
 #pragma unroll
   for (int second_row = 0; second_row < 2; ++second_row) {
     const int row = thread.warpgroup * 64 + thread.warp * 16 + thread.g() + 8 * second_row;
-    const GroupScale group = group_scale(second_row == 0 ? amax.x : amax.y);
+    const GroupScale group = activated_group_scale(second_row == 0 ? amax.x : amax.y);
     const bool valid = row < info.rows;
     std::byte* to =
         act.codes + static_cast<std::int64_t>(row) * act.intermediate + info.column * kGranule;
-    store_act_row(acc, second_row, group.inverse, to, q, valid);
+    store_act_row(acc, second_row, group.multiplier, to, q, valid);
     if (valid && q == second_row)
       act.scales[info.column * PrefillShape::kTokens + row] = group.scale;
   }
