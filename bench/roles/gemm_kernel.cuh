@@ -49,12 +49,12 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
         .act_row = place.block * Shape::kTokens,
         .act_scales =
             p.act_scales + static_cast<std::int64_t>(place.block) * k_blocks * Shape::kTokens,
-        .weight_scales = {scales + first * k_blocks, scales + other * k_blocks},
-        .k_blocks = k_blocks};
-    const StageInfo info = {.flags = p.second_matrix ? kStageL2 : 0,
-                            .block = place.block,
-                            .column = place.column,
-                            .rows = p.block_rows[place.block]};
+        .weight_scales = {scales + first * k_blocks, scales + other * k_blocks}};
+    const TileInfo info = {.flags = p.second_matrix ? kTileL2 : std::uint16_t{0},
+                           .k_blocks = static_cast<std::uint16_t>(k_blocks),
+                           .block = place.block,
+                           .column = place.column,
+                           .rows = p.block_rows[place.block]};
     ok = load_tile(ring, at, tile, info, policies, deadline);
   }
   return load_end(ring, at, deadline) && ok;
@@ -89,8 +89,8 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
     return decode_loop(
-        ring, thread, deadline, [&](const StageInfo& info, DecodeAccumulators<Shape>& acc) {
-          if ((info.flags & kStageL2) != 0) {
+        ring, thread, deadline, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+          if ((info.flags & kTileL2) != 0) {
             decode_l2_epilogue<Shape>(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {
             decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block), activation,
@@ -99,8 +99,8 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
         });
   } else {
     return prefill_loop(
-        ring, thread, deadline, [&](const StageInfo& info, PrefillAccumulators& acc) {
-          if ((info.flags & kStageL2) != 0) {
+        ring, thread, deadline, [&](const TileInfo& info, PrefillAccumulators& acc) {
+          if ((info.flags & kTileL2) != 0) {
             prefill_l2_epilogue(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {
             prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
@@ -126,9 +126,11 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const std::uint64_t now = ptx::globaltimer();
   if (ptx::warp_uniform(threadIdx.x / 128) == Shape::kWarpgroups) {
     ptx::setmaxnreg_dec<Shape::kLoaderRegisters>();
-    if (thread == Shape::kConsumerThreads &&
-        !load_all_tiles(ring, &weights, &acts, p, {now + p.deadline_ns})) {
-      atomicAdd(p.faults, 1U);
+    if (thread == Shape::kConsumerThreads) {
+      const long long first_cycle = clock64();
+      if (!load_all_tiles(ring, &weights, &acts, p, {now + p.deadline_ns})) atomicAdd(p.faults, 1U);
+      p.clocks[2 * blockIdx.x] = static_cast<std::uint64_t>(clock64() - first_cycle);
+      p.clocks[2 * blockIdx.x + 1] = ptx::globaltimer() - now;
     }
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();

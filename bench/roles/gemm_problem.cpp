@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint64_t kWeightSeed = 11, kActSeed = 22, kWeightScaleSeed = 33, kActScaleSeed = 44;
 constexpr std::uint8_t kPoison = 0xFF;
+constexpr int kMaxCtas = 1024;
 constexpr std::uint64_t kDeadlineNs = 2'000'000'000;
 
 /// The distance from a code's value to the next larger magnitude's.
@@ -62,6 +63,7 @@ GemmData::GemmData(const GemmProblem& problem) : problem_(problem), table_(norma
   act_scales_ = DeviceArray<float>(blocks * tokens * (k / 128));
   faults_ = DeviceArray<unsigned>(std::size_t{1});
   faults_.fill_bytes(0);
+  clocks_ = DeviceArray<std::uint64_t>(std::size_t{2 * kMaxCtas});
   fill_codes(acts_.get(), acts_.size(), kActSeed);
   // so that a sum over K is about normal with deviation 1
   fill_scales(weight_scales_.get(), weight_scales_.size(), kWeightScaleSeed,
@@ -87,7 +89,17 @@ GemmData::GemmData(const GemmProblem& problem) : problem_(problem), table_(norma
              .rows_out = reinterpret_cast<std::byte*>(rows_out_.get()),
              .clamp = problem.clamp,
              .deadline_ns = kDeadlineNs,
-             .faults = faults_.get()};
+             .faults = faults_.get(),
+             .clocks = clocks_.get()};
+}
+
+double GemmData::last_clock_mhz(int num_ctas) const {
+  const std::vector<std::uint64_t> clocks = clocks_.to_host();
+  double mhz = 0;
+  for (std::size_t cta = 0; cta < static_cast<std::size_t>(num_ctas); ++cta) {
+    mhz += 1e3 * static_cast<double>(clocks[2 * cta]) / static_cast<double>(clocks[2 * cta + 1]);
+  }
+  return mhz / num_ctas;
 }
 
 double GemmData::weight_bytes() const {

@@ -51,6 +51,8 @@ class GemmData {
   /// True when a second launch gives the same bytes.
   bool repeats(const GemmInstance& instance, int num_ctas);
 
+  /// SM clock of the last launch in MHz, mean over its CTAs.
+  [[nodiscard]] double last_clock_mhz(int num_ctas) const;
   [[nodiscard]] double weight_bytes() const;
   [[nodiscard]] double flops() const;
 
@@ -78,6 +80,7 @@ class GemmData {
   DeviceArray<float> weight_scales_, act_scales_, act_scales_out_;
   DeviceArray<std::uint16_t> rows_out_;
   DeviceArray<unsigned> faults_;
+  DeviceArray<std::uint64_t> clocks_;
 };
 
 }  // namespace megamoe::bench

@@ -29,6 +29,7 @@ struct GemmParams {
   float clamp;
   std::uint64_t deadline_ns;  ///< how long a wait may last
   unsigned* faults;           ///< counts roles that gave up
+  std::uint64_t* clocks;      ///< [CTAs][2] out: SM cycles and nanoseconds that the loader ran
 
   [[nodiscard]] __host__ __device__ int blocks() const { return experts * blocks_per_expert; }
   [[nodiscard]] __host__ __device__ int k() const { return second_matrix ? intermediate : hidden; }

@@ -115,7 +115,7 @@ struct TokenScales {
 /// Stores one channel's codes for the tokens of column groups j and j + 1 (h[c] and h[2 + c]),
 /// after turning 8 channels x 8 tokens within the warp: each lane stores 4 channels of one token.
 MEGAMOE_DEVICE void store_act_pair(const float (&h)[4], const ConsumerThread& thread, int j,
-                                   const StageInfo& info, const ActBlock& act, int channel) {
+                                   const TileInfo& info, const ActBlock& act, int channel) {
   const std::uint32_t turned =
       ptx::movmatrix_transpose(ptx::to_e4m3x2(h[0], h[2]) | (ptx::to_e4m3x2(h[1], h[3]) << 16));
   // low half: token 8j + g, high half: token 8(j + 1) + g; channels 2q, 2q + 1
@@ -133,7 +133,7 @@ MEGAMOE_DEVICE void store_act_pair(const float (&h)[4], const ConsumerThread& th
 
 /// The same for a block of 8 tokens: each lane stores 2 channels of one token.
 MEGAMOE_DEVICE void store_act_single(float h0, float h1, const ConsumerThread& thread,
-                                     const StageInfo& info, const ActBlock& act, int channel) {
+                                     const TileInfo& info, const ActBlock& act, int channel) {
   const std::uint32_t turned =
       ptx::movmatrix_transpose(ptx::to_e4m3x2(h0, 0.0F) | (ptx::to_e4m3x2(h1, 0.0F) << 16));
   const int token = thread.g();
@@ -148,7 +148,7 @@ MEGAMOE_DEVICE void store_act_single(float h0, float h1, const ConsumerThread& t
 /// is the consumers' own.
 template <class Shape, class Activation>
 MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const ConsumerThread& thread,
-                                       const StageInfo& info, const ActBlock& act,
+                                       const TileInfo& info, const ActBlock& act,
                                        const Activation& activation, SharedAmax<Shape>& shared,
                                        int barrier_id) {
   constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles, kColumns = Shape::kTokens / 8;
@@ -203,7 +203,7 @@ MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const Con
 /// channels of one token, a whole 32-byte sector. `hidden` may end in the middle of a tile.
 template <class Shape, class RowPointer>
 MEGAMOE_DEVICE void decode_l2_epilogue(const DecodeAccumulators<Shape>& acc,
-                                       const ConsumerThread& thread, const StageInfo& info,
+                                       const ConsumerThread& thread, const TileInfo& info,
                                        int hidden, const RowPointer& row_pointer) {
   constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
   const bool odd = (thread.q() & 1) != 0;

@@ -90,10 +90,9 @@ struct DecodeStage {
   }
 };
 
-/// Consumes tiles until the end stage. epilogue(const StageInfo&, DecodeAccumulators<Shape>&) runs
-/// after each tile's last stage. False when a wait passed its deadline; the loader's deadline must
-/// be the earlier one, so that its end stage comes first and all warps of a warpgroup leave
-/// together.
+/// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
+/// each tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
+/// earlier one, so that its end comes first and all warps of a warpgroup leave together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
                                 ptx::Deadline deadline, Epilogue&& epilogue) {
@@ -101,30 +100,32 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
   constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
   const int row_tile_offset = thread.warpgroup * kRowTiles * 64 * kGranule;
   DecodeAccumulators<Shape> acc;
-  acc.clear();
   DecodeStage<Shape> stage;
+  stage.second_half = thread.warpgroup * kRowTiles >= 2;
   RingPosition at;
   while (true) {
     if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
-    const StageInfo info = load_stage_info(ring.info(at.stage));
-    if ((info.flags & kStageEnd) != 0) return true;
-    stage.gate_up = (info.flags & kStageL2) == 0;
-    stage.second_half = thread.warpgroup * kRowTiles >= 2;
-    stage.weights = ptx::warp_uniform(ring.weights(at.stage) + row_tile_offset);
-    stage.acts = ptx::warp_uniform(ring.acts(at.stage));
-    stage.act_scales = ring.act_scales(at.stage) + thread.q() * 8;
-    stage.weight_scales = ring.weight_scales(at.stage);
-    if (Shape::kBlocksPerStage > 1 && (info.flags & kStagePartial) != 0) {
-      stage.template run<1>(acc);
-    } else {
-      stage.template run<Shape::kBlocksPerStage>(acc);
+    const TileInfo info = load_tile_info(ring.info(at.stage));
+    if ((info.flags & kTileEnd) != 0) return true;
+    stage.gate_up = (info.flags & kTileL2) == 0;
+    acc.clear();
+    // the first stage is full; only later ones are waited for
+    for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
+      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline))
+        return false;
+      stage.weights = ptx::warp_uniform(ring.weights(at.stage) + row_tile_offset);
+      stage.acts = ptx::warp_uniform(ring.acts(at.stage));
+      stage.act_scales = ring.act_scales(at.stage) + thread.q() * 8;
+      stage.weight_scales = ring.weight_scales(at.stage);
+      if (Shape::kBlocksPerStage > 1 && k_block + 1 == info.k_blocks) {
+        stage.template run<1>(acc);
+      } else {
+        stage.template run<Shape::kBlocksPerStage>(acc);
+      }
+      release_stage(ring.empty(at.stage), thread.lane);
+      at.template advance<RingType::kStages>();
     }
-    release_stage(ring.empty(at.stage), thread.lane);
-    if ((info.flags & kStageLast) != 0) {
-      epilogue(info, acc);
-      acc.clear();
-    }
-    at.template advance<RingType::kStages>();
+    epilogue(info, acc);
   }
 }
 

@@ -6,7 +6,7 @@
 // Loader: one thread brings the stages of a tile into the ring.
 // Waits for: empty[s] of the ring. The caller has waited for the block's rows (rows_ready for L1,
 //   l1_done for L2), whose writers' proxy fences it relies on.
-// Publishes: full[s], with the stage's StageInfo.
+// Publishes: full[s]; the first stage of a tile carries its TileInfo.
 
 namespace megamoe {
 
@@ -48,14 +48,12 @@ MEGAMOE_DEVICE std::uint32_t stage_tx_bytes(int blocks) {
 }
 
 /// Starts the weights of one stage and makes its first arrival. They may be under way before the
-/// activations exist. `flags` and the rest of `info` are the stage's word.
+/// activations exist.
 template <class RingType>
 MEGAMOE_DEVICE void load_stage_weights(const RingType& ring, int stage, const TileSource& tile,
-                                       int k_block, int blocks, const StageInfo& info,
-                                       LoadPolicies policies) {
+                                       int k_block, int blocks, LoadPolicies policies) {
   using Shape = typename RingType::Shape;
   const std::uint32_t full = ring.full(stage);
-  store_stage_info(ring.info(stage), info);
   ptx::mbarrier_arrive_expect_tx(full, stage_tx_bytes<Shape>(blocks));
 #pragma unroll
   for (int b = 0; b < Shape::kBlocksPerStage; ++b) {
@@ -93,38 +91,32 @@ MEGAMOE_DEVICE void load_stage_acts(const RingType& ring, int stage, const TileS
                  static_cast<std::uint32_t>(blocks) * Shape::kActScaleBytes, full, policies.acts);
 }
 
-/// The flags of the stage that starts at `k_block`, added to those of the tile.
-template <class Shape>
-MEGAMOE_DEVICE StageInfo stage_info(StageInfo tile_info, int k_block, int blocks, int k_blocks) {
-  if (k_block + blocks == k_blocks) tile_info.flags |= kStageLast;
-  if (blocks != Shape::kBlocksPerStage) tile_info.flags |= kStagePartial;
-  return tile_info;
-}
-
-/// Brings all stages of a tile. `info` holds the tile's flags (kStageL2), block, column and rows.
-/// False when the deadline passed; then the stages so far are full and none is half started.
+/// Brings all stages of a tile. A tile once started must be finished, or the consumers' own
+/// deadline ends it: the only waits in here are for stages that they release. A loader that gives
+/// up between the weights and the activations of a tile (the rows never came) loads whatever is
+/// there, then ends. False when the deadline passed.
 template <class RingType>
 MEGAMOE_DEVICE bool load_tile(const RingType& ring, RingPosition& at, const TileSource& tile,
-                              const StageInfo& info, LoadPolicies policies,
-                              ptx::Deadline deadline) {
+                              const TileInfo& info, LoadPolicies policies, ptx::Deadline deadline) {
   using Shape = typename RingType::Shape;
-  for (int k_block = 0; k_block < tile.k_blocks; k_block += Shape::kBlocksPerStage) {
-    const int left = tile.k_blocks - k_block;
+  for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
+    const int left = info.k_blocks - k_block;
     const int blocks = left < Shape::kBlocksPerStage ? left : Shape::kBlocksPerStage;
     if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, deadline)) return false;
-    load_stage_weights(ring, at.stage, tile, k_block, blocks,
-                       stage_info<Shape>(info, k_block, blocks, tile.k_blocks), policies);
+    if (k_block == 0) store_tile_info(ring.info(at.stage), info);
+    load_stage_weights(ring, at.stage, tile, k_block, blocks, policies);
     load_stage_acts(ring, at.stage, tile, k_block, blocks, policies);
     at.advance<RingType::kStages>();
   }
   return true;
 }
 
-/// Tells the consumers to leave. Called once, after the last tile or after a failed wait.
+/// Tells the consumers to leave. Called once, after the last tile.
 template <class RingType>
 MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Deadline deadline) {
   if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, deadline)) return false;
-  store_stage_info(ring.info(at.stage), {.flags = kStageEnd, .block = 0, .column = 0, .rows = 0});
+  store_tile_info(ring.info(at.stage),
+                  {.flags = kTileEnd, .k_blocks = 0, .block = 0, .column = 0, .rows = 0});
   ptx::mbarrier_arrive(ring.full(at.stage));
   ptx::mbarrier_arrive(ring.full(at.stage));
   at.advance<RingType::kStages>();

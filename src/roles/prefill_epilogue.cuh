@@ -69,7 +69,7 @@ MEGAMOE_DEVICE void store_act_row(const PrefillAccumulators& acc, int second_row
 /// L1: activation, requantisation per row and 128 channels, stores to the act ring.
 template <class Activation>
 MEGAMOE_DEVICE void prefill_l1_epilogue(PrefillAccumulators& acc, const ConsumerThread& thread,
-                                        const StageInfo& info, const ActBlock& act,
+                                        const TileInfo& info, const ActBlock& act,
                                         const Activation& activation) {
   const float2 amax = activate_prefill(acc, activation);
   const int q = thread.q();
@@ -90,7 +90,7 @@ MEGAMOE_DEVICE void prefill_l1_epilogue(PrefillAccumulators& acc, const Consumer
 /// null. `hidden` may end in the middle of a tile.
 template <class RowPointer>
 MEGAMOE_DEVICE void prefill_l2_epilogue(const PrefillAccumulators& acc,
-                                        const ConsumerThread& thread, const StageInfo& info,
+                                        const ConsumerThread& thread, const TileInfo& info,
                                         int hidden, const RowPointer& row_pointer) {
   const int q = thread.q();
 #pragma unroll

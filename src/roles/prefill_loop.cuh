@@ -59,32 +59,29 @@ MEGAMOE_DEVICE void promote_prefill_half(const float (&partial)[64], const Prefi
   }
 }
 
-/// Consumes tiles until the end stage. epilogue(const StageInfo&, PrefillAccumulators&) runs after
-/// each tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
-/// earlier one, so that its end stage comes first and all warps of a warpgroup leave together.
-template <class RingType, class Epilogue>
-MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
-                                 ptx::Deadline deadline, Epilogue&& epilogue) {
-  PrefillAccumulators acc;
-  float partial[64];
-  acc.clear();
-  RingPosition at;
-  const std::uint32_t act_offset = static_cast<std::uint32_t>(thread.warpgroup) * 64 * kGranule;
-  const std::uint32_t scale_offset =
-      static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4;
-  while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
-    const StageInfo info = load_stage_info(ring.info(at.stage));
-    if ((info.flags & kStageEnd) != 0) return true;
-    const float2 weight = load_shared_float2(ring.weight_scales(at.stage));
-    const float act_low = load_shared_float(ring.act_scales(at.stage) + scale_offset);
-    const float act_high = load_shared_float(ring.act_scales(at.stage) + scale_offset + 32);
-    const bool l2 = (info.flags & kStageL2) != 0;
-    const std::uint64_t acts =
-        ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(at.stage) + act_offset));
-    const std::uint64_t weights =
-        ptx::k_major_descriptor(ptx::warp_uniform(ring.weights(at.stage)));
+/// Where a consumer thread finds the parts of a stage.
+template <class RingType>
+struct PrefillStage {
+  const RingType& ring;
+  std::uint32_t act_offset;    ///< of this warpgroup's rows
+  std::uint32_t scale_offset;  ///< of row g's scale
 
+  MEGAMOE_DEVICE PrefillStage(const RingType& r, const ConsumerThread& thread)
+      : ring(r),
+        act_offset(static_cast<std::uint32_t>(thread.warpgroup) * 64 * kGranule),
+        scale_offset(
+            static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4) {
+  }
+
+  /// One block of K: both halves' products, and `release` once the tensor core has read the stage.
+  MEGAMOE_DEVICE void run(int stage, bool l2, PrefillAccumulators& acc, int lane) const {
+    float partial[64];
+    const std::uint64_t acts =
+        ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(stage) + act_offset));
+    const std::uint64_t weights = ptx::k_major_descriptor(ptx::warp_uniform(ring.weights(stage)));
+    const float2 weight = load_shared_float2(ring.weight_scales(stage));
+    const float act_low = load_shared_float(ring.act_scales(stage) + scale_offset);
+    const float act_high = load_shared_float(ring.act_scales(stage) + scale_offset + 32);
     const PrefillFactors first(act_low, act_high, weight.x, l2 ? weight.x : weight.y);
     const PrefillFactors second(act_low, act_high, l2 ? weight.y : weight.x, weight.y);
     issue_prefill_half(acts, weights, partial);
@@ -92,18 +89,37 @@ MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thr
     ptx::wgmma_pin(partial);
     promote_prefill_half(partial, first, acc.d[0]);
 
-    // the second half's rows start 16 atoms of 1024 bytes on: 1024 in units of 16 bytes
+    // the second half's rows start 16 atoms of 1024 bytes on, in units of 16 bytes
     issue_prefill_half(acts, weights + 128 * kGranule / 16, partial);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_pin(partial);
-    release_stage(ring.empty(at.stage), thread.lane);
+    release_stage(ring.empty(stage), lane);
     promote_prefill_half(partial, second, acc.d[1]);
+  }
+};
 
-    if ((info.flags & kStageLast) != 0) {
-      epilogue(info, acc);
-      acc.clear();
+/// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
+/// tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
+/// earlier one, so that its end comes first and all warps of a warpgroup leave together.
+template <class RingType, class Epilogue>
+MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
+                                 ptx::Deadline deadline, Epilogue&& epilogue) {
+  PrefillAccumulators acc;
+  const PrefillStage<RingType> stage(ring, thread);
+  RingPosition at;
+  while (true) {
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
+    const TileInfo info = load_tile_info(ring.info(at.stage));
+    if ((info.flags & kTileEnd) != 0) return true;
+    acc.clear();
+    // the first stage is full; only later ones are waited for
+    for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
+      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline))
+        return false;
+      stage.run(at.stage, (info.flags & kTileL2) != 0, acc, thread.lane);
+      at.template advance<RingType::kStages>();
     }
-    at.template advance<RingType::kStages>();
+    epilogue(info, acc);
   }
 }
 

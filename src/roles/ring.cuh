@@ -68,18 +68,24 @@ struct Ring {
   }
 };
 
-MEGAMOE_DEVICE void store_stage_info(std::uint32_t address, const StageInfo& info) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(info.flags),
+MEGAMOE_DEVICE void store_tile_info(std::uint32_t address, const TileInfo& info) {
+  const std::uint32_t first = info.flags | (static_cast<std::uint32_t>(info.k_blocks) << 16);
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(first),
                "r"(info.block), "r"(info.column), "r"(info.rows)
                : "memory");
 }
 
-MEGAMOE_DEVICE StageInfo load_stage_info(std::uint32_t address) {
-  StageInfo info;
+MEGAMOE_DEVICE TileInfo load_tile_info(std::uint32_t address) {
+  TileInfo info;
+  std::uint32_t first;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(info.flags), "=r"(info.block), "=r"(info.column), "=r"(info.rows)
+               : "=r"(first), "=r"(info.block), "=r"(info.column), "=r"(info.rows)
                : "r"(address)
                : "memory");
+  // so that the compiler knows the tile's loop to be uniform, and its descriptors with it
+  first = __reduce_or_sync(0xFFFFFFFFU, first);
+  info.flags = static_cast<std::uint16_t>(first);
+  info.k_blocks = static_cast<std::uint16_t>(first >> 16);
   return info;
 }
 

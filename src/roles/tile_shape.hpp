@@ -28,7 +28,7 @@ struct TileShape {
   static constexpr int kActScaleBytes = kTokens * 4;
   static constexpr int kWeightBytes = kBlocksPerStage * kWeightBlockBytes;
   static constexpr int kActBytes = kBlocksPerStage * kActBlockBytes;
-  /// Scales of the tokens, then two scales of the weights per block, then the stage's StageInfo.
+  /// Scales of the tokens, then two scales of the weights per block, then a TileInfo.
   static constexpr int kWeightScaleOffset = kBlocksPerStage * kActScaleBytes;
   static constexpr int kInfoOffset = (kWeightScaleOffset + kBlocksPerStage * 8 + 15) / 16 * 16;
   static constexpr int kAuxBytes = (kInfoOffset + 16 + 127) / 128 * 128;
@@ -66,18 +66,17 @@ constexpr int stages_in(int bytes) {
 /// Shared memory that a CTA of sm_90 may have.
 inline constexpr int kSharedBytes = 232448;
 
-/// The word that travels with a stage, so that consumers need no knowledge of the schedule.
-/// Written by the loader before it arrives on the stage's full barrier, read by the consumers after
-/// it; overwritten when the stage is filled again.
-struct alignas(16) StageInfo {
-  std::uint32_t flags;
-  std::int32_t block;   ///< of the pool or act ring, as the epilogue understands it
-  std::int32_t column;  ///< tile column: weight row / 256
-  std::int32_t rows;    ///< valid rows of the block, 1 .. kTokens
+/// What consumers need to know of a tile; it travels with the tile's first stage, so that they need
+/// no knowledge of the schedule. Written by the loader before it arrives on that stage's full
+/// barrier, read by the consumers after it; overwritten when the stage is filled for a later tile.
+struct alignas(16) TileInfo {
+  std::uint16_t flags;     ///< kTileEnd, kTileL2
+  std::uint16_t k_blocks;  ///< K / 128
+  std::int32_t block;      ///< of the pool or act ring, as the epilogue understands it
+  std::int32_t column;     ///< weight row / 256
+  std::int32_t rows;       ///< valid rows of the block, 0 .. kTokens
 };
-inline constexpr std::uint32_t kStageLast = 1;     ///< last stage of a tile: the epilogue follows
-inline constexpr std::uint32_t kStageEnd = 2;      ///< no tile: consumers leave
-inline constexpr std::uint32_t kStageL2 = 4;       ///< tile of the second matrix
-inline constexpr std::uint32_t kStagePartial = 8;  ///< holds one block of K, not kBlocksPerStage
+inline constexpr std::uint16_t kTileEnd = 1;  ///< no tile: consumers leave
+inline constexpr std::uint16_t kTileL2 = 2;   ///< tile of the second matrix
 
 }  // namespace megamoe
