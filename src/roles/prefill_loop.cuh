@@ -73,7 +73,8 @@ struct PrefillStage {
             static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4) {
   }
 
-  /// One block of K: both halves' products, and `release` once the tensor core has read the stage.
+  /// One block of K: both halves' products and their promotion. The stage is released once the
+  /// tensor core has read it.
   MEGAMOE_DEVICE void run(int stage, bool l2, PrefillAccumulators& acc, int lane) const {
     float partial[64];
     const std::uint64_t acts =

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks that nothing but uniform arithmetic sits between the matrix instructions of a group.
 
-usage: cuobjdump -sass FILE | tools/gates/sass_main_loop.py [--function PART]
+usage: cuobjdump -sass FILE | tools/gates/sass_main_loop.py [--function PART] [--fmul N]
 
 Reads a disassembly. A group is a run of QGMMA or HGMMA that no WARPGROUP.ARRIVE, DEPBAR, branch or
-barrier interrupts; between two of a group the instructions R2UR, LDS, LDG, FMUL, FFMA, SHFL and
-the local-memory ones are forbidden (they delay the tensor core). Prints one line per function with
-its groups and what was found; exit status 1 if any was found, or if no function had a group.
+barrier interrupts; between two of a group R2UR, LDS, LDG, FFMA, SHFL and the local-memory
+instructions are forbidden (they delay the tensor core), and FMUL beyond N per group (default 4: the
+compiler puts a few products of scales behind a group's first instruction, which hides them). Prints
+one line per function with its groups and what was found; exit status 1 if anything forbidden was
+found, or if no function had a group.
 """
 import argparse
 import collections
@@ -16,7 +18,8 @@ import sys
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+|@!?U?PT\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
 MATRIX = ("QGMMA", "HGMMA", "IGMMA")
 END = ("WARPGROUP", "WARPSYNC", "BRA", "BAR", "EXIT", "CALL", "RET", "SYNCS", "WARPGROUP.DEPBAR")
-FORBIDDEN = ("R2UR", "LDS", "LDG", "FMUL", "FFMA", "SHFL", "LDL", "STL")
+FORBIDDEN = ("R2UR", "LDS", "LDG", "FFMA", "SHFL", "LDL", "STL")
+WATCHED = (*FORBIDDEN, "FMUL")
 
 
 def functions(lines):
@@ -44,7 +47,7 @@ def inspect(opcodes):
         base = opcode.split(".")[0]
         if base in MATRIX:
             if size:
-                found.update(b for b in between if b in FORBIDDEN)
+                found.update(b for b in between if b in WATCHED)
             size, between = size + 1, []
         elif base in END:
             if size:
@@ -59,6 +62,7 @@ def inspect(opcodes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fmul", type=int, default=4, help="FMULs allowed per group")
     parser.add_argument("--function", default="", help="only functions whose mangled name contains this")
     arguments = parser.parse_args()
     checked, bad = 0, 0
@@ -69,7 +73,7 @@ def main():
         if not groups:
             continue
         checked += 1
-        bad += bool(found)
+        bad += any(found[op] for op in FORBIDDEN) or found["FMUL"] > arguments.fmul * len(groups)
         sizes = ", ".join(f"{count} of {size}" for size, count in sorted(collections.Counter(groups).items()))
         verdict = ", ".join(f"{count} {op}" for op, count in sorted(found.items())) or "clean"
         print(f"{verdict:20s} {sum(groups)} products in groups: {sizes}; {name}")
