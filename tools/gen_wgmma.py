@@ -4,6 +4,7 @@
 usage: tools/gen_wgmma.py [--check]
 With --check nothing is written; the exit status is 1 if a file differs from what would be written.
 """
+
 import pathlib
 import sys
 
@@ -16,8 +17,8 @@ HEAD = """#pragma once
 
 // Written by tools/gen_wgmma.py; do not edit.
 // D[64, N] = A[64, {k}] * B[{k}, N] + (accumulate ? D : 0), {name} operands, FP32 accumulators.
-// With g = lane / 4, q = lane % 4: d[4j + 0, 1] are row 16 * warp + g, columns 8j + 2q, 8j + 2q + 1;
-// d[4j + 2, 3] the same columns of row + 8. A comes from shared memory (_ss) or from registers (_rs).
+// With g = lane / 4, q = lane % 4: d[4j], d[4j + 1] are row 16 * warp + g, columns 8j + 2q, + 1;
+// d[4j + 2], d[4j + 3] the same columns of row + 8. A: shared memory (_ss) or registers (_rs).
 
 #include "ptx/device.cuh"
 
@@ -30,16 +31,17 @@ template <int N> MEGAMOE_DEVICE void wgmma_{name}_rs(float (&d)[N / 2], const st
 
 
 def wrap(items, per_line, indent):
-    lines = [", ".join(items[i:i + per_line]) for i in range(0, len(items), per_line)]
+    lines = [", ".join(items[i : i + per_line]) for i in range(0, len(items), per_line)]
     return (",\n" + " " * indent).join(lines)
 
 
 def text_list(count, per_line, indent):
     """The accumulators' operand list as adjacent string literals."""
     items = [f"%{i}" for i in range(count)]
-    lines = [", ".join(items[i:i + per_line]) for i in range(0, count, per_line)]
-    return ("\n" + " " * indent).join(f'"{line}{", " if i + 1 < len(lines) else ""}"'
-                                     for i, line in enumerate(lines))
+    lines = [", ".join(items[i : i + per_line]) for i in range(0, count, per_line)]
+    return ("\n" + " " * indent).join(
+        f'"{line}{", " if i + 1 < len(lines) else ""}"' for i, line in enumerate(lines)
+    )
 
 
 def function(name, width, registers):
@@ -49,7 +51,10 @@ def function(name, width, registers):
         tail = FORMATS_RS[name]
         a = "{" + ", ".join(f"%{count + i}" for i in range(4)) + "}"
         b, p = count + 4, count + 5
-        argument, inputs = "const std::uint32_t (&a)[4]", '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])'
+        argument, inputs = (
+            "const std::uint32_t (&a)[4]",
+            '"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])',
+        )
     else:
         a, b, p = f"%{count}", count + 1, count + 2
         argument, inputs = "std::uint64_t a", '"l"(a)'

@@ -122,7 +122,8 @@ bool time_prefill(const std::vector<GemmInstance>& instances) {
           const double mhz = data.last_clock_mhz(num_sms());
           const double tensor_peak = 8192e6 * mhz * num_sms();  // e4m3 operations per second
           fmt::print(
-              "TIME {:5s} {:14s} {:16s} m={:4d}: {:8.1f} us {:6.0f} TFLOP/s at {:4.0f} MHz, {:2.0f} % "
+              "TIME {:5s} {:14s} {:16s} m={:4d}: {:8.1f} us {:6.0f} TFLOP/s at {:4.0f} MHz, "
+              "{:2.0f} % "
               "of its peak\n",
               layer.name, problem.name(), instance.name, rows, us, data.flops() / us * 1e-6, mhz,
               100 * data.flops() / (us * 1e-6) / tensor_peak);

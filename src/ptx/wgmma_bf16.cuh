@@ -2,8 +2,8 @@
 
 // Written by tools/gen_wgmma.py; do not edit.
 // D[64, N] = A[64, 16] * B[16, N] + (accumulate ? D : 0), bf16 operands, FP32 accumulators.
-// With g = lane / 4, q = lane % 4: d[4j + 0, 1] are row 16 * warp + g, columns 8j + 2q, 8j + 2q + 1;
-// d[4j + 2, 3] the same columns of row + 8. A comes from shared memory (_ss) or from registers (_rs).
+// With g = lane / 4, q = lane % 4: d[4j], d[4j + 1] are row 16 * warp + g, columns 8j + 2q, + 1;
+// d[4j + 2], d[4j + 3] the same columns of row + 8. A: shared memory (_ss) or registers (_rs).
 
 #include "ptx/device.cuh"
 

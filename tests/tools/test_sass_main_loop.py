@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools/gates"))
 
-import sass_main_loop  # noqa: E402
+import sass_main_loop
 
 PRODUCT = "QGMMA.64x128x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24"
 
@@ -27,7 +27,13 @@ def found(*instructions: str) -> tuple[list[int], dict[str, int]]:
 class SassMainLoop(unittest.TestCase):
     def test_clean_group(self) -> None:
         self.assertEqual(
-            found("LDS R1, [R2]", PRODUCT, "UIADD3.64 UR8, UR8, 0x2, URZ", PRODUCT, "FFMA R1, R1, R1, R1"),
+            found(
+                "LDS R1, [R2]",
+                PRODUCT,
+                "UIADD3.64 UR8, UR8, 0x2, URZ",
+                PRODUCT,
+                "FFMA R1, R1, R1, R1",
+            ),
             ([2], {}),
         )
 

@@ -10,12 +10,15 @@ compiler puts a few products of scales behind a group's first instruction, which
 one line per function with its groups and what was found; exit status 1 if anything forbidden was
 found, or if no function had a group.
 """
+
 import argparse
 import collections
 import re
 import sys
 
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+|@!?U?PT\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)")
+INSTRUCTION = re.compile(
+    r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+\s+|@!?U?PT\s+)?([A-Z0-9_]+(?:\.[A-Za-z0-9_]+)*)"
+)
 MATRIX = ("QGMMA", "HGMMA", "IGMMA")
 END = ("WARPGROUP", "WARPSYNC", "BRA", "BAR", "EXIT", "CALL", "RET", "SYNCS", "WARPGROUP.DEPBAR")
 FORBIDDEN = ("R2UR", "LDS", "LDG", "FFMA", "SHFL", "LDL", "STL")
@@ -61,9 +64,13 @@ def inspect(opcodes):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fmul", type=int, default=4, help="FMULs allowed per group")
-    parser.add_argument("--function", default="", help="only functions whose mangled name contains this")
+    parser.add_argument(
+        "--function", default="", help="only functions whose mangled name contains this"
+    )
     arguments = parser.parse_args()
     checked, bad = 0, 0
     for name, opcodes in functions(sys.stdin):
@@ -74,7 +81,9 @@ def main():
             continue
         checked += 1
         bad += any(found[op] for op in FORBIDDEN) or found["FMUL"] > arguments.fmul * len(groups)
-        sizes = ", ".join(f"{count} of {size}" for size, count in sorted(collections.Counter(groups).items()))
+        sizes = ", ".join(
+            f"{count} of {size}" for size, count in sorted(collections.Counter(groups).items())
+        )
         verdict = ", ".join(f"{count} {op}" for op, count in sorted(found.items())) or "clean"
         print(f"{verdict:20s} {sum(groups)} products in groups: {sizes}; {name}")
     if not checked:
