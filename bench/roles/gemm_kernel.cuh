@@ -57,7 +57,9 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
                            .rows = p.block_rows[place.block]};
     ok = load_tile(ring, at, tile, info, policies, deadline);
   }
-  return load_end(ring, at, deadline) && ok;
+  if (ok && load_end(ring, at, deadline)) return true;
+  load_drain(ring, at, {ptx::globaltimer() + p.deadline_ns});
+  return false;
 }
 
 /// The epilogue's view of the outputs.

@@ -123,4 +123,18 @@ MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Deadli
   return true;
 }
 
+/// After a failed wait, before the CTA may end: waits until every copy that was started has landed,
+/// so that none writes to shared memory that is no longer this CTA's. `at` is where loading
+/// stopped.
+template <class RingType>
+MEGAMOE_DEVICE bool load_drain(const RingType& ring, const RingPosition& at,
+                               ptx::Deadline deadline) {
+  bool landed = true;
+  for (int stage = 0; stage < RingType::kStages; ++stage) {
+    const std::uint32_t parity = stage < at.stage ? at.parity : at.parity ^ 1;
+    landed = ptx::mbarrier_wait(ring.full(stage), parity, deadline) && landed;
+  }
+  return landed;
+}
+
 }  // namespace megamoe

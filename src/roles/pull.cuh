@@ -85,7 +85,8 @@ struct PullStaging {
   }
 };
 
-/// Brings `count` rows through shared memory; executed by one lane. False when the deadline passed.
+/// Brings `count` rows through shared memory; executed by one lane. False when the deadline passed:
+/// then copies may be under way into shared memory, which the CTA must keep until they have landed.
 template <class Staging, class RowSource>
 MEGAMOE_DEVICE bool pull_rows_by_bulk(Staging& staging, const RowSource& row_source, int count,
                                       const PullTarget& target, ptx::CachePolicy policy,

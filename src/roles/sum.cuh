@@ -43,35 +43,51 @@ struct TokenSlots {
   }
 };
 
-/// Sums pieces of 8 channels of one token: first, first + step, ... below hidden / 8. All slots of
-/// a piece are loaded before the first is added, in slot order: y = sum of weight * contribution,
-/// each step a fused multiply-add in FP32, rounded once to BF16. top_k + shared <= kMaxSlots.
+/// One piece of 8 channels: y = sum of weight * contribution in slot order, each step a fused
+/// multiply-add in FP32, rounded once to BF16.
 template <int kMaxSlots>
+MEGAMOE_DEVICE uint4 sum_piece(const uint4 (&loaded)[kMaxSlots],
+                               const TokenSlots<kMaxSlots>& slots) {
+  float sum[8] = {};
+#pragma unroll
+  for (int s = 0; s < kMaxSlots; ++s) {
+    if ((slots.used >> s & 1) != 0) {
+      add_bf16x2(loaded[s].x, slots.weight[s], sum[0], sum[1]);
+      add_bf16x2(loaded[s].y, slots.weight[s], sum[2], sum[3]);
+      add_bf16x2(loaded[s].z, slots.weight[s], sum[4], sum[5]);
+      add_bf16x2(loaded[s].w, slots.weight[s], sum[6], sum[7]);
+    }
+  }
+  return {ptx::to_bf16x2(sum[0], sum[1]), ptx::to_bf16x2(sum[2], sum[3]),
+          ptx::to_bf16x2(sum[4], sum[5]), ptx::to_bf16x2(sum[6], sum[7])};
+}
+
+/// Sums pieces of one token: first, first + step, ... below hidden / 8. All slots of kAtOnce pieces
+/// are loaded before the first is added: what a thread has in flight, and its registers (4 per slot
+/// and piece). top_k + shared <= kMaxSlots.
+template <int kMaxSlots, int kAtOnce>
 MEGAMOE_DEVICE void sum_pieces(const SumSource& source, const TokenSlots<kMaxSlots>& slots,
                                int token, std::byte* y_row, int first, int step) {
   const std::byte* const row =
       source.combine + static_cast<std::int64_t>(token) * source.hidden * 2;
-  for (int piece = first; piece < source.hidden / 8; piece += step) {
-    uint4 loaded[kMaxSlots];
+  const int pieces = source.hidden / 8;
+  for (int base = first; base < pieces; base += step * kAtOnce) {
+    uint4 loaded[kAtOnce][kMaxSlots];
 #pragma unroll
-    for (int s = 0; s < kMaxSlots; ++s) {
-      if ((slots.used >> s & 1) != 0) {
-        loaded[s] = ptx::load_16(row + s * source.slot_bytes + piece * 16);
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = base + i * step;
+#pragma unroll
+      for (int s = 0; s < kMaxSlots; ++s) {
+        if ((slots.used >> s & 1) != 0 && piece < pieces) {
+          loaded[i][s] = ptx::load_16(row + s * source.slot_bytes + piece * 16);
+        }
       }
     }
-    float sum[8] = {};
 #pragma unroll
-    for (int s = 0; s < kMaxSlots; ++s) {
-      if ((slots.used >> s & 1) != 0) {
-        add_bf16x2(loaded[s].x, slots.weight[s], sum[0], sum[1]);
-        add_bf16x2(loaded[s].y, slots.weight[s], sum[2], sum[3]);
-        add_bf16x2(loaded[s].z, slots.weight[s], sum[4], sum[5]);
-        add_bf16x2(loaded[s].w, slots.weight[s], sum[6], sum[7]);
-      }
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int piece = base + i * step;
+      if (piece < pieces) ptx::store_16(y_row + piece * 16, sum_piece(loaded[i], slots));
     }
-    ptx::store_16(y_row + piece * 16,
-                  {ptx::to_bf16x2(sum[0], sum[1]), ptx::to_bf16x2(sum[2], sum[3]),
-                   ptx::to_bf16x2(sum[4], sum[5]), ptx::to_bf16x2(sum[6], sum[7])});
   }
 }
 
