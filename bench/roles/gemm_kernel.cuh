@@ -56,6 +56,7 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
                            .column = place.column,
                            .rows = p.block_rows[place.block]};
     ok = load_tile(ring, at, tile, info, policies, deadline);
+    if (p.lost == Lost::loader) return true;
   }
   if (ok && load_end(ring, at, deadline)) return true;
   load_drain(ring, at, {ptx::globaltimer() + p.deadline_ns});
@@ -85,6 +86,7 @@ template <class RingType, bool kFast>
 MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
                                       std::uint32_t* amax_words, ptx::Deadline deadline) {
   using Shape = typename RingType::Shape;
+  if (p.lost == Lost::consumers) return true;
   const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
   const Outputs<Shape> out{p};
   const Swiglu<kFast> activation{p.clamp};

@@ -90,6 +90,7 @@ GemmData::GemmData(const GemmProblem& problem) : problem_(problem), table_(norma
              .clamp = problem.clamp,
              .deadline_ns = kDeadlineNs,
              .faults = faults_.get(),
+             .lost = Lost::nobody,
              .clocks = clocks_.get()};
 }
 
@@ -159,14 +160,16 @@ bool GemmData::repeats(const GemmInstance& instance, int num_ctas) {
   return same(a.codes, b.codes) && same(a.scales, b.scales) && same(a.rows, b.rows);
 }
 
-bool GemmData::gives_up(const GemmInstance& instance) {
-  params_.deadline_ns = 5'000;
-  launch(instance, 0, 1, nullptr);  // one CTA takes longer for all tiles
+bool GemmData::ends_without(Lost lost, const GemmInstance& instance) {
+  params_.lost = lost;
+  params_.deadline_ns = 1'000'000;
+  launch(instance, 0, 1, nullptr);
+  params_.lost = Lost::nobody;
   params_.deadline_ns = kDeadlineNs;
   megamoe::bench::check(cudaDeviceSynchronize(), instance.name);
-  const bool noticed = faults_.to_host()[0] != 0;
+  const unsigned faults = faults_.to_host()[0];
   faults_.fill_bytes(0);
-  return noticed;
+  return faults == (lost == Lost::loader ? static_cast<unsigned>(instance.threads) - 128 : 1U);
 }
 
 double GemmData::dot(int block, int row, int expert, int weight_row, int scale_row) const {

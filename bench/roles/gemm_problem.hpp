@@ -51,8 +51,8 @@ class GemmData {
   /// True when a second launch gives the same bytes.
   bool repeats(const GemmInstance& instance, int num_ctas);
 
-  /// True when a launch whose deadline is too short ends and says so.
-  bool gives_up(const GemmInstance& instance);
+  /// True when a launch on one CTA in which `lost` stops ends, and every waiting thread says so.
+  bool ends_without(Lost lost, const GemmInstance& instance);
   /// SM clock of the last launch in MHz, mean over its CTAs.
   [[nodiscard]] double last_clock_mhz(int num_ctas) const;
   [[nodiscard]] double weight_bytes() const;

@@ -12,6 +12,13 @@
 
 namespace megamoe::bench {
 
+/// A role that stops without a word, to see that the others end.
+enum class Lost : int {
+  nobody,
+  loader,     ///< after its first tile
+  consumers,  ///< before their first
+};
+
 /// What one launch computes. A block is kTokens rows of one expert; the blocks of an expert are
 /// consecutive, the same number for every expert.
 struct GemmParams {
@@ -28,8 +35,9 @@ struct GemmParams {
   std::byte* rows_out;    ///< out, L2: BF16 [blocks * kTokens][hidden]
   float clamp;
   std::uint64_t deadline_ns;  ///< how long a wait may last
-  unsigned* faults;           ///< counts roles that gave up
-  std::uint64_t* clocks;      ///< [CTAs][2] out: SM cycles and nanoseconds that the loader ran
+  unsigned* faults;           ///< counts threads that gave up
+  Lost lost;
+  std::uint64_t* clocks;  ///< [CTAs][2] out: SM cycles and nanoseconds that the loader ran
 
   [[nodiscard]] __host__ __device__ int blocks() const { return experts * blocks_per_expert; }
   [[nodiscard]] __host__ __device__ int k() const { return second_matrix ? intermediate : hidden; }

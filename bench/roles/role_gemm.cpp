@@ -69,9 +69,11 @@ bool check_instances(const std::vector<GemmInstance>& instances) {
         GemmData data(problem);
         all =
             report(instance, problem, data.check(instance, 7, 0), data.repeats(instance, 5)) && all;
-        if (shape.hidden == 1024 && !data.gives_up(instance)) {
-          fmt::print("{} {}: a deadline too short was not noticed\n", instance.name,
-                     problem.name());
+        if (shape.hidden != 1024) continue;
+        for (const Lost lost : {Lost::loader, Lost::consumers}) {
+          if (data.ends_without(lost, instance)) continue;
+          fmt::print("{} {}: a lost {} was not noticed\n", instance.name, problem.name(),
+                     lost == Lost::loader ? "loader" : "consumer");
           all = false;
         }
       }
