@@ -65,18 +65,17 @@ __global__ void pull_role(const PullParams p) {
                                .block_rows = p.block_rows};
     bool ok = true;
     if constexpr (kBulk) {
-      if (lane == 0) ok = pull_rows_by_bulk(staging, row_source, count, target, policy, deadline);
-      __syncwarp();
+      ok = pull_rows_by_bulk(staging, row_source, count, target, policy, deadline, lane);
     } else {
       for (int i = 0; i < count; ++i) {
         pull_row_by_loads(row_source(i).x, target.x + static_cast<std::int64_t>(i) * p.hidden,
                           p.hidden, lane);
       }
+      pull_scales(row_source, count, target, lane);
     }
-    pull_scales(row_source, count, target, lane);
     __syncwarp();
     if (!ok) {
-      atomicAdd(p.faults, 1U);
+      if (lane == 0) atomicAdd(p.faults, 1U);
       return;
     }
   }

@@ -85,56 +85,85 @@ struct PullStaging {
   }
 };
 
-/// Brings `count` rows through shared memory; executed by one lane. False when the deadline passed:
-/// then copies may be under way into shared memory, which the CTA must keep until they have landed.
+/// The walk of one lane over the pieces of `count` rows: loads run ahead of stores.
+template <class Staging, class RowSource>
+struct BulkPull {
+  Staging& staging;
+  const RowSource& row_source;
+  const PullTarget& target;
+  ptx::CachePolicy policy;
+  int pieces;
+  int loaded = 0, load_row = 0, load_offset = 0;
+
+  MEGAMOE_DEVICE BulkPull(Staging& s, const RowSource& source, int count, const PullTarget& to,
+                          ptx::CachePolicy cache)
+      : staging(s),
+        row_source(source),
+        target(to),
+        policy(cache),
+        pieces(count * ((to.row_bytes + Staging::kPieceBytes - 1) / Staging::kPieceBytes)) {}
+
+  MEGAMOE_DEVICE std::uint32_t piece_bytes(int offset) const {
+    return static_cast<std::uint32_t>(min(target.row_bytes - offset, Staging::kPieceBytes));
+  }
+  /// The offset of the piece after `offset`; 0 starts the next row.
+  MEGAMOE_DEVICE int after(int offset) const {
+    const int next = offset + Staging::kPieceBytes;
+    return next < target.row_bytes ? next : 0;
+  }
+
+  MEGAMOE_DEVICE void load_next() {
+    const int slot = staging.next;
+    staging.next = slot + 1 == Staging::kSlots ? 0 : slot + 1;
+    const std::uint32_t bytes = piece_bytes(load_offset);
+    ptx::mbarrier_arrive_expect_tx(staging.barrier(slot), bytes);
+    ptx::bulk_load(staging.piece(slot), row_source(load_row).x + load_offset, bytes,
+                   staging.barrier(slot), policy);
+    load_offset = after(load_offset);
+    if (load_offset == 0) ++load_row;
+    ++loaded;
+  }
+  MEGAMOE_DEVICE void start() {
+    while (loaded < min(pieces, Staging::kAhead)) load_next();
+  }
+  /// Stores every piece as it comes. `slot` is that of the first.
+  MEGAMOE_DEVICE bool finish(int slot, ptx::Deadline deadline) {
+    std::byte* row = target.x;
+    int offset = 0;
+    for (int i = 0; i < pieces; ++i) {
+      const std::uint32_t phase = staging.parity >> slot & 1;
+      if (!ptx::mbarrier_wait(staging.barrier(slot), phase, deadline)) return false;
+      staging.parity ^= 1U << slot;
+      ptx::bulk_store(row + offset, staging.piece(slot), piece_bytes(offset));
+      ptx::bulk_commit_group();
+      slot = slot + 1 == Staging::kSlots ? 0 : slot + 1;
+      offset = after(offset);
+      if (offset == 0) row += target.row_bytes;
+      if (loaded < pieces) {
+        ptx::bulk_wait_group_read<1>();  // the slot to be filled was stored from two pieces ago
+        load_next();
+      }
+    }
+    ptx::bulk_wait_group<0>();
+    return true;
+  }
+};
+
+/// Brings `count` rows through shared memory and their scales beside them; executed by the whole
+/// warp, whose lane 0 starts the copies. False in all lanes when the deadline passed: then copies
+/// may be under way into shared memory, which the CTA must keep until they have landed.
 template <class Staging, class RowSource>
 MEGAMOE_DEVICE bool pull_rows_by_bulk(Staging& staging, const RowSource& row_source, int count,
                                       const PullTarget& target, ptx::CachePolicy policy,
-                                      ptx::Deadline deadline) {
-  const int row_bytes = target.row_bytes;
-  const int per_row = (row_bytes + Staging::kPieceBytes - 1) / Staging::kPieceBytes;
-  const int total = count * per_row;
-  const auto piece_bytes = [&](int offset) {
-    return min(row_bytes - offset, Staging::kPieceBytes);
-  };
-  int load_row = 0, load_offset = 0, loaded = 0;
-  const auto load_next = [&] {
-    const auto bytes = static_cast<std::uint32_t>(piece_bytes(load_offset));
-    ptx::mbarrier_arrive_expect_tx(staging.barrier(staging.next), bytes);
-    ptx::bulk_load(staging.piece(staging.next), row_source(load_row).x + load_offset, bytes,
-                   staging.barrier(staging.next), policy);
-    staging.next = staging.next + 1 == Staging::kSlots ? 0 : staging.next + 1;
-    load_offset += Staging::kPieceBytes;
-    if (load_offset >= row_bytes) {
-      load_offset = 0;
-      ++load_row;
-    }
-    ++loaded;
-  };
-  int slot = staging.next;
-  while (loaded < min(total, Staging::kAhead)) load_next();
-  std::int64_t to_row = 0;
-  int offset = 0;
-  for (int i = 0; i < total; ++i) {
-    const std::uint32_t phase = staging.parity >> slot & 1;
-    if (!ptx::mbarrier_wait(staging.barrier(slot), phase, deadline)) return false;
-    staging.parity ^= 1U << slot;
-    ptx::bulk_store(target.x + to_row + offset, staging.piece(slot),
-                    static_cast<std::uint32_t>(piece_bytes(offset)));
-    ptx::bulk_commit_group();
-    slot = slot + 1 == Staging::kSlots ? 0 : slot + 1;
-    offset += Staging::kPieceBytes;
-    if (offset >= row_bytes) {
-      offset = 0;
-      to_row += row_bytes;
-    }
-    if (loaded < total) {
-      ptx::bulk_wait_group_read<1>();  // the slot to be filled was stored from two pieces ago
-      load_next();
-    }
-  }
-  ptx::bulk_wait_group<0>();
-  return true;
+                                      ptx::Deadline deadline, int lane) {
+  BulkPull<Staging, RowSource> copies(staging, row_source, count, target, policy);
+  const int first_slot = staging.next;
+  if (lane == 0) copies.start();
+  __syncwarp();
+  pull_scales(row_source, count, target, lane);
+  bool done = true;
+  if (lane == 0) done = copies.finish(first_slot, deadline);
+  return __all_sync(0xFFFFFFFFU, done) != 0;
 }
 
 }  // namespace megamoe
