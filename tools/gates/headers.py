@@ -14,7 +14,7 @@ from tree import ROOT, Tree
 
 CACHE = ROOT / "build/check/headers"
 DEVICE_FOLDERS = ("src/config/", "src/numerics/", "src/layout/", "src/protocol/")
-FLAGS = ["-std=c++20", "-DFMT_HEADER_ONLY=1", "-I", "include", "-I", "src", "-I", "."]
+FLAGS = ["-std=c++20", "-I", "include", "-I", "src", "-I", "."]
 FLAGS += ["-isystem", "/usr/include/eigen3"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 TIMEOUT_S = 120
