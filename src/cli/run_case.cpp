@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <fstream>
-#include <numeric>
 #include <string>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "cli/models.hpp"
-#include "cli/progress.hpp"
-#include "cli/run_files.hpp"
 #include "cli/table.hpp"
 #include "config/roofline.hpp"
+#include "host/checkpoint/tensor_file.hpp"
 #include "layout/local_layout.hpp"
 #include "layout/symmetric_layout.hpp"
 #include "megamoe/error.hpp"
@@ -45,60 +42,61 @@ void check_memory(const Problem& p) {
                           bytes_text(needed), bytes_text(weight_bytes(p)), bytes_text(*available)));
 }
 
-void check_input(const Shape& shape, const InputTokens& input, const std::vector<int>& counts,
-                 const std::string& path) {
-  if (input.hidden != shape.stated_hidden) {
-    throw Error(ErrorCode::invalid_file,
-                fmt::format("file {}: hidden_states has {} channels, the layer {}", path,
-                            input.hidden, shape.stated_hidden));
-  }
-  if (input.top_k != 0 && input.top_k != shape.problem.top_k) {
-    throw Error(ErrorCode::invalid_file, fmt::format("file {}: topk_idx has {} slots, the layer {}",
-                                                     path, input.top_k, shape.problem.top_k));
-  }
-  const std::int64_t dealt = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  if (dealt != input.tokens) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("--tokens deals {} tokens to the ranks, file {} has {}", dealt, path,
-                            input.tokens));
-  }
+/// The tokens of an --input file, rows padded with zeros to the layer's hidden size, and the token
+/// count of each rank.
+struct Input {
+  TokenFile file;
+  std::vector<int> counts;
+};
+
+Input read_input(const RunRequest& request) {
+  ProblemFlags flags = request.problem;
+  if (!flags.tokens) flags.tokens = "0";
+  const Shape shape = resolve_run_shape(request, flags);
+  const Problem& p = shape.problem;
+  Input input;
+  input.file = read_token_file(
+      *request.input, {.hidden = shape.stated_hidden, .top_k = p.top_k, .experts = p.experts});
+  const std::vector<int> listed = request.problem.tokens ? shape.tokens : std::vector<int>{};
+  input.counts = split_tokens(input.file.num_tokens, p.ranks, listed);
+  input.file.hidden_states = pad_rows(input.file.hidden_states, shape.stated_hidden, p.hidden);
+  return input;
 }
 
-/// One rank's tokens out of the file; padding channels are zero. Routing that the file does not
-/// have comes from `generated`.
-ref::RankTokens rank_tokens(const Shape& shape, const InputTokens& input,
+/// `count` rows of `width` values from row `first` on.
+template <class Value>
+std::vector<Value> rows_of(const std::vector<Value>& values, std::size_t first, std::size_t count,
+                           int width) {
+  const auto stride = static_cast<std::size_t>(width);
+  const auto begin = values.begin() + static_cast<std::ptrdiff_t>(first * stride);
+  return {begin, begin + static_cast<std::ptrdiff_t>(count * stride)};
+}
+
+/// One rank's tokens out of the file; routing that it does not have comes from `generated`.
+ref::RankTokens rank_tokens(const Problem& p, const TokenFile& file,
                             const ref::RankTokens& generated, std::size_t first) {
   const auto count = static_cast<std::size_t>(generated.num_tokens);
-  const auto from = static_cast<std::size_t>(shape.stated_hidden);
-  const auto to = static_cast<std::size_t>(shape.problem.hidden);
-  std::vector<std::uint16_t> hidden_states(count * to, 0);
-  for (std::size_t t = 0; t < count; ++t) {
-    std::copy_n(input.hidden_states.begin() + static_cast<std::ptrdiff_t>((first + t) * from), from,
-                hidden_states.begin() + static_cast<std::ptrdiff_t>(t * to));
-  }
-  if (input.top_k == 0) {
-    return ref::stage_tokens(shape.problem, std::move(hidden_states), generated.topk_idx,
+  std::vector<std::uint16_t> hidden_states = rows_of(file.hidden_states, first, count, p.hidden);
+  if (file.top_k == 0) {
+    return ref::stage_tokens(p, std::move(hidden_states), generated.topk_idx,
                              generated.topk_weights);
   }
-  const auto k = static_cast<std::size_t>(input.top_k);
-  const auto begin = static_cast<std::ptrdiff_t>(first * k);
-  const auto end = static_cast<std::ptrdiff_t>((first + count) * k);
-  return ref::stage_tokens(shape.problem, std::move(hidden_states),
-                           {input.topk_idx.begin() + begin, input.topk_idx.begin() + end},
-                           {input.topk_weights.begin() + begin, input.topk_weights.begin() + end});
+  return ref::stage_tokens(p, std::move(hidden_states),
+                           rows_of(file.topk_idx, first, count, p.top_k),
+                           rows_of(file.topk_weights, first, count, p.top_k));
 }
 
-void fill_tokens(const RunRequest& request, const std::optional<InputTokens>& input,
-                 const std::vector<int>& counts, RunCase& run) {
-  const ref::RandomInputs generated =
+void fill_tokens(const RunRequest& request, const std::optional<Input>& input, RunCase& run) {
+  const std::vector<int> counts = tokens_per_rank(run.shape);
+  ref::RandomInputs generated =
       ref::random_inputs(run.problem(), counts, request.routing, request.seed);
   if (!input) {
-    run.tokens = generated.ranks;
+    run.tokens = std::move(generated.ranks);
     return;
   }
   std::size_t first = 0;
   for (const ref::RankTokens& rank : generated.ranks) {
-    run.tokens.push_back(rank_tokens(run.shape, *input, rank, first));
+    run.tokens.push_back(rank_tokens(run.problem(), input->file, rank, first));
     first += static_cast<std::size_t>(rank.num_tokens);
   }
 }
@@ -129,24 +127,17 @@ double weight_bytes(const Problem& p) {
 
 RunCase make_run_case(const RunRequest& request, Io& io) {
   RunCase run;
-  std::optional<InputTokens> input;
   ProblemFlags flags = request.problem;
+  std::optional<Input> input;
   if (request.input) {
-    input = read_input(*request.input);
-    if (!flags.tokens) {
-      // The shape is resolved twice: the number of ranks decides how the tokens are dealt.
-      flags.tokens = "0";
-      const int ranks = resolve_run_shape(request, flags).problem.ranks;
-      flags.tokens = fmt::format("{}", fmt::join(deal_tokens(input->tokens, ranks), ","));
-    }
+    input = read_input(request);
+    flags.tokens = fmt::format("{}", fmt::join(input->counts, ","));
   }
   run.shape = resolve_run_shape(request, flags);
-  const std::vector<int> counts = tokens_per_rank(run.shape);
-  if (input) check_input(run.shape, *input, counts, *request.input);
   check_memory(run.problem());
   // Weights first: a checkpoint's tensors decide the precision in which tokens are staged.
   fill_weights(request, run, io);
-  fill_tokens(request, input, counts, run);
+  fill_tokens(request, input, run);
   return run;
 }
 

@@ -18,16 +18,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-template <std::size_t N>
-std::string scaled(double value, double base, const std::array<const char*, N>& units) {
-  std::size_t unit = 0;
-  while (std::abs(value) >= base && unit + 1 < N) {
-    value /= base;
-    ++unit;
-  }
-  return fmt::format("{} {}", short_number(value, 3), units[unit]);
-}
-
 }  // namespace
 
 Table::Table(std::vector<std::string> header) {
@@ -78,13 +68,13 @@ std::string Table::text() const {
 }
 
 std::string bytes_text(double bytes) {
-  return scaled<5>(bytes, 1024.0, {"B", "KiB", "MiB", "GiB", "TiB"});
-}
-
-std::string count_text(double count) {
-  std::string text = scaled<6>(count, 1000.0, {"", "k", "M", "G", "T", "P"});
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024.0 && unit + 1 < kUnits.size()) {
+    bytes /= 1024.0;
+    ++unit;
+  }
+  return fmt::format("{} {}", short_number(bytes, 3), kUnits[unit]);
 }
 
 std::string short_number(double value, int digits) {

@@ -25,9 +25,6 @@ class Table {
 /// Bytes with a binary unit, e.g. "1.50 GiB"; below 1024 "512 B".
 std::string bytes_text(double bytes);
 
-/// A number with a decimal prefix and three significant digits, e.g. "1.24 T".
-std::string count_text(double count);
-
 /// At most `digits` significant digits, never an exponent.
 std::string short_number(double value, int digits = 4);
 

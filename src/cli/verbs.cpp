@@ -9,6 +9,7 @@
 
 #include "cli/suggest.hpp"
 #include "megamoe/error.hpp"
+#include "megamoe/megamoe.hpp"
 
 namespace megamoe::cli {
 namespace {
@@ -78,7 +79,7 @@ int dispatch(const Arguments& arguments, Io& io, Depth depth) {
     return kDone;
   }
   if (first == "--version") {
-    io.out << "megamoe " << MEGAMOE_VERSION << "\n";
+    io.out << "megamoe " << version() << "\n";
     return kDone;
   }
   std::string speaker = "megamoe";

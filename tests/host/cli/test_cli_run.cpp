@@ -18,7 +18,6 @@
 #include "cli/run_call.hpp"
 #include "cli/run_case.hpp"
 #include "cli/run_check.hpp"
-#include "cli/run_files.hpp"
 #include "cli/run_request.hpp"
 #include "host/checkpoint/safetensors.hpp"
 #include "megamoe/error.hpp"
@@ -152,7 +151,7 @@ TEST_F(RunFile, InputIsDealtToTheRanks) {
   EXPECT_THAT(run_of({"--ranks", "2", "--input", path_, "--tokens", "1,10"}).at("tokens"),
               ElementsAre(1, 10));
   EXPECT_THAT(refusal({"--ranks", "2", "--input", path_, "--tokens", "1,9"}),
-              HasSubstr("--tokens deals 10 tokens to the ranks, file " + path_ + " has 11"));
+              HasSubstr("token counts add up to 10 over 2 ranks, but there are 11 tokens"));
   EXPECT_THAT(refusal({"--input", path_, "--hidden", "128"}), HasSubstr("--hidden"));
 }
 
@@ -167,12 +166,11 @@ TEST_F(RunFile, InputRoutingIsUsed) {
 
 TEST_F(RunFile, InputThatDoesNotFitIsRefused) {
   write_input(path_, 4, 128, true);
-  EXPECT_THAT(refusal({"--input", path_}),
-              HasSubstr("hidden_states has 128 channels, the layer 256"));
+  EXPECT_THAT(refusal({"--input", path_}), HasSubstr("hidden = 256"));
   write_input(path_, 4, 256, true);
   Arguments three = small_run({"--input", path_});
   three[8] = "3";
-  EXPECT_THAT(megamoe(three).err, HasSubstr("topk_idx has 2 slots, the layer 3"));
+  EXPECT_THAT(megamoe(three).err, HasSubstr("top_k = 3"));
   std::ofstream(path_) << "junk";
   EXPECT_THAT(refusal({"--input", path_}), HasSubstr(path_));
   EXPECT_THAT(refusal({"--input", path_ + ".missing"}), HasSubstr(path_ + ".missing"));
@@ -192,12 +190,6 @@ TEST_F(RunFile, OutputHoldsEveryRankInOrder) {
   const TensorView other = again.at("y");
   EXPECT_EQ(first, std::vector<std::byte>(other.bytes.begin(), other.bytes.end()));
   EXPECT_EQ(json.at("seed"), 7);
-}
-
-TEST(RunFiles, Deal) {
-  EXPECT_THAT(deal_tokens(7, 3), ElementsAre(3, 2, 2));
-  EXPECT_THAT(deal_tokens(0, 2), ElementsAre(0, 0));
-  EXPECT_THROW(deal_tokens(std::int64_t{1} << 40, 2), Error);
 }
 
 TEST(RowsToCheck, SamplesWithoutRepeatsInOrder) {
