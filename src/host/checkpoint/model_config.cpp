@@ -125,10 +125,10 @@ const FamilyRow* read_family(const Fields& fields, std::string& model_type) {
                             printable(seen)));
 }
 
-Activation read_activation(const Fields& fields, Family family) {
+Activation read_activation(const Fields& fields, ModelFamily family) {
   const std::string act = fields.text("hidden_act").value_or("silu");
   // gpt-oss says "silu" and means its own activation.
-  if (family == Family::gpt_oss || act == "swigluoai") {
+  if (family == ModelFamily::gpt_oss || act == "swigluoai") {
     Activation oai = swiglu_oai(fields.positive("swiglu_limit").value_or(kOaiLimit));
     oai.alpha = fields.positive("swiglu_alpha").value_or(kOaiAlpha);
     return oai;
@@ -191,9 +191,9 @@ ModelConfig parse_model_config(std::string_view text, const std::string& path) {
   ModelConfig config;
   config.path = path;
   config.family = read_family(fields, config.model_type);
-  const Family family = config.family->family;
+  const ModelFamily family = config.family->family;
   config.num_layers = fields.required({"num_hidden_layers"}, 1, 100'000);
-  config.hidden = family == Family::kimi_k3
+  config.hidden = family == ModelFamily::kimi_k3
                       ? fields.required({"routed_expert_hidden_size"}, 1, kMaxHidden)
                       : fields.required({"hidden_size"}, 1, kMaxHidden);
   config.intermediate = fields.required({config.family->intermediate_key}, 1, kMaxIntermediate);

@@ -9,7 +9,7 @@
 namespace megamoe {
 
 /// Families of models whose checkpoints name and lay out experts alike.
-enum class Family : std::uint8_t {
+enum class ModelFamily : std::uint8_t {
   deepseek_v3,
   deepseek_v4,
   kimi_k2,
@@ -27,7 +27,7 @@ enum class Matrix : std::uint8_t { gate, up, down };
 
 /// How one family names things; "{L}" is the layer, "{E}" the expert.
 struct FamilyRow {
-  Family family;
+  ModelFamily family;
   const char* name;  ///< as tools and messages spell it
   /// "model_type" in config.json; unused places are empty.
   std::array<std::string_view, 3> model_types;

@@ -47,7 +47,7 @@ json without(json config, const char* key) {
 
 TEST(ModelConfig, DeepseekV3) {
   const ModelConfig c = parse(kDeepseekV3);
-  EXPECT_EQ(c.family->family, Family::deepseek_v3);
+  EXPECT_EQ(c.family->family, ModelFamily::deepseek_v3);
   EXPECT_EQ(c.hidden, 7168);
   EXPECT_EQ(c.intermediate, 2048);
   EXPECT_EQ(c.experts, 256);
@@ -64,7 +64,7 @@ TEST(ModelConfig, DeepseekV4) {
   config["expert_dtype"] = "fp4";
   config["swiglu_limit"] = 10;
   const ModelConfig c = parse(config);
-  EXPECT_EQ(c.family->family, Family::deepseek_v4);
+  EXPECT_EQ(c.family->family, ModelFamily::deepseek_v4);
   EXPECT_EQ(c.activation, (Activation{.clamp = 10.0F}));
   EXPECT_EQ(c.quantisation, Quantisation::mxfp4);
 }
@@ -104,7 +104,7 @@ TEST(ModelConfig, KimiK3IsALatentInsideAModelWithVision) {
                {"routed_scaling_factor", 1.0},
                {"quantization_config",
                 {{"quant_method", "compressed-tensors"}, {"format", "mxfp4-pack-quantized"}}}}}});
-  EXPECT_EQ(c.family->family, Family::kimi_k3);
+  EXPECT_EQ(c.family->family, ModelFamily::kimi_k3);
   EXPECT_EQ(c.model_type, "kimi_k3");
   EXPECT_EQ(c.hidden, 3584);
   EXPECT_EQ(c.top_k, 16);
@@ -163,9 +163,9 @@ TEST(ModelConfig, MinimaxMixtralQwenGlm) {
 
   for (const char* type : {"glm4_moe", "glm_moe_dsa"}) {
     const ModelConfig glm = parse(with(kDeepseekV3, "model_type", type));
-    EXPECT_EQ(glm.family->family, Family::glm);
+    EXPECT_EQ(glm.family->family, ModelFamily::glm);
   }
-  EXPECT_EQ(parse(with(kDeepseekV3, "model_type", "kimi_k2")).family->family, Family::kimi_k2);
+  EXPECT_EQ(parse(with(kDeepseekV3, "model_type", "kimi_k2")).family->family, ModelFamily::kimi_k2);
 }
 
 TEST(ModelConfig, NullAndZeroMeanNotUsed) {
