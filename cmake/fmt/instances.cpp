@@ -1,5 +1,6 @@
-// fmt, compiled once. Debian ships its compiled form as a shared library only, and the header-only form makes
-// every source several times slower to compile; our programs are to run where fmt is not installed.
+// fmt, compiled once. Debian ships its compiled form as a shared library only, and the header-only
+// form makes every source several times slower to compile; our programs are to run where fmt is not
+// installed.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
