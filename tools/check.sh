@@ -25,7 +25,7 @@ export CMAKE_COLOR_DIAGNOSTICS=OFF CTEST_OUTPUT_ON_FAILURE=1
 
 default_stages=(format gates tidy host docs tsan asan cuda)
 named_stages=(mutants gpu multi ladder)
-declare -A limit_s=([format]=60 [gates]=300 [tidy]=900 [host]=900 [docs]=900 [tsan]=900 [asan]=900
+declare -A limit_s=([format]=60 [gates]=900 [tidy]=900 [host]=900 [docs]=900 [tsan]=900 [asan]=900
   [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=900)
 jobs="${MEGAMOE_JOBS:-$(nproc)}"
 

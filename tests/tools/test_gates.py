@@ -233,16 +233,23 @@ class BuiltTest(GateTest):
 
 
 class HeadersTest(GateTest):
-    def check(self, text: str) -> list[str]:
+    def check(self, text: str, source: str = "") -> list[str]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "src/host/a.hpp"
             path.parent.mkdir(parents=True)
             path.write_text(text, encoding="utf-8")
-            return headers.check(Tree({"src/host/a.hpp": text}), root=Path(folder), cache=None)
+            tree = Tree({"src/host/a.hpp": text, "src/host/a.cpp": source})
+            return headers.check(tree, root=Path(folder), cache=None)
 
     def test_header_that_leans_on_another_is_found(self):
         self.assert_finds(self.check("#pragma once\nstd::string f();\n"), "src/host/a.hpp alone")
         self.assert_finds(self.check("struct A {};\n"), "src/host/a.hpp alone")
+
+    def test_header_proven_by_its_source_is_left_to_the_build(self):
+        bad = "#pragma once\nstd::string f();\n"
+        self.assert_clean(self.check(bad, '#include "host/a.hpp"\n'))
+        late = '#include <string>\n#include "host/a.hpp"\n'
+        self.assert_finds(self.check(bad, late), "src/host/a.hpp alone")
 
     def test_whole_header(self):
         self.assert_clean(self.check("#pragma once\n#include <string>\nstd::string f();\n"))

@@ -1,5 +1,8 @@
 """Every .hpp and .h compiles alone with a plain C++20 compiler; those of the folders that device code
-shares also with nvcc, where there is one. Headers that have not changed since they passed are skipped.
+shares also with nvcc, where there is one.
+
+A header that is the first thing its own .cpp includes is proven by the build, and not compiled here
+again; neither are headers that have not changed since they passed.
 """
 
 import hashlib
@@ -66,13 +69,21 @@ def compile_alone(paths: list[str], compiler: list[str], suffix: str, root: Path
     return f"{', '.join(paths)} alone with {compiler[0]}:\n{result.stderr[-3000:]}"
 
 
+def first_of_its_source(tree: Tree, path: str) -> bool:
+    """Whether the .cpp beside a header includes the header before anything else."""
+    source = tree.get(path.rsplit(".", 1)[0] + ".cpp", "")
+    first = _INCLUDE.search(source)
+    return first is not None and first[1] == include_name(path)
+
+
 def find_nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 
 
 def check(tree: Tree, jobs: int = 2, root: Path = ROOT, cache: Path | None = CACHE) -> list[str]:
     headers = [path for path in tree if path.endswith((".hpp", ".h"))]
-    work = [([path], ["g++", *FLAGS, *WARNINGS, "-fsyntax-only"], ".cpp") for path in headers]
+    plain = ["g++", *FLAGS, *WARNINGS, "-fsyntax-only"]
+    work = [([path], plain, ".cpp") for path in headers if not first_of_its_source(tree, path)]
     nvcc = find_nvcc()
     shared = [path for path in headers if path.startswith(DEVICE_FOLDERS)]
     if nvcc and shared:
