@@ -104,7 +104,7 @@ def run_shell(snippet: Snippet, build: Path) -> str:
 
 
 def run_cpp(snippet: Snippet, build: Path) -> str:
-    libraries = sorted(build.glob("src/libmegamoe.*"))
+    libraries = [*build.glob("src/libmegamoe.*"), *build.glob("cmake/fmt/libmegamoe_fmt.*")]
     if not libraries:
         raise SnippetError(f"no libmegamoe in {build}/src: build it first")
     with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ def run_cpp(snippet: Snippet, build: Path) -> str:
         compiler = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-Iinclude", str(source)]
         if "int main" not in snippet.text:
             return run([*compiler, "-fsyntax-only"], snippet.limit_s)
-        run([*compiler, str(libraries[0]), "-pthread", "-o", str(program)], snippet.limit_s)
+        run([*compiler, *map(str, libraries), "-pthread", "-o", str(program)], snippet.limit_s)
         return run([str(program)], snippet.limit_s)
 
 
