@@ -2,13 +2,37 @@
 
 #include <algorithm>
 #include <functional>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "sim/random.hpp"
 #include "sim/shared_words.hpp"
 
 namespace megamoe::sim {
 namespace {
+
+/// States at which a choice was made, each with what was spent of the budget on the way. A state
+/// that was reached with less spent has led wherever this one leads.
+class KnownStates {
+ public:
+  struct Spent {
+    u32 preemptions;
+    u64 stale;  ///< bit per clock slot
+  };
+  /// False if the state is known with no more spent.
+  bool insert(u64 hash, const Spent& spent) {
+    std::vector<Spent>& known = spent_[hash];
+    for (const Spent& k : known) {
+      if (k.preemptions <= spent.preemptions && (k.stale & ~spent.stale) == 0) return false;
+    }
+    known.push_back(spent);
+    return true;
+  }
+  [[nodiscard]] u64 size() const { return spent_.size(); }
+  void clear() { spent_.clear(); }
+
+ private:
+  std::unordered_map<u64, std::vector<Spent>> spent_;
+};
 
 /// Repeats the choices of a prefix, then always takes the first possibility, and notes how many
 /// there were.
@@ -19,8 +43,7 @@ class PrefixPolicy final : public Policy {
     u32 possible = 1;
   };
 
-  PrefixPolicy(std::vector<Decision>& decisions, std::unordered_set<u64>& states,
-               const Bounds& bounds)
+  PrefixPolicy(std::vector<Decision>& decisions, KnownStates& states, const Bounds& bounds)
       : decisions_(decisions), states_(states), bounds_(bounds) {}
 
   std::function<u64()> state_hash;
@@ -32,18 +55,18 @@ class PrefixPolicy final : public Policy {
       return a->slot < b->slot;
     });
     const bool may_go_on = order.front() == current;
-    const bool may_switch = !may_go_on || preemptions_ < bounds_.preemptions;
+    const bool may_switch = !may_go_on || spent_.preemptions < bounds_.preemptions;
     const u32 chosen = decide(may_switch ? static_cast<u32>(order.size()) : 1,
                               current == nullptr ? ~0U : current->slot);
-    if (may_go_on && chosen > 0) ++preemptions_;
+    if (may_go_on && chosen > 0) ++spent_.preemptions;
     return *order[chosen];
   }
 
   u32 age(Agent& agent, u32 choices) override {
-    if (stale_.size() <= agent.slot) stale_.resize(agent.slot + 1, 0);
-    if (stale_[agent.slot] >= bounds_.stale_per_agent) return 0;
+    const u64 bit = u64{1} << agent.slot % 64;
+    if (bounds_.stale_per_agent == 0 || (spent_.stale & bit) != 0) return 0;
     const u32 chosen = decide(choices, agent.slot + 1'000'000);
-    if (chosen > 0) ++stale_[agent.slot];
+    if (chosen > 0) spent_.stale |= bit;
     return chosen;
   }
 
@@ -54,9 +77,7 @@ class PrefixPolicy final : public Policy {
   u32 decide(u32 possible, u32 who) {
     if (possible < 2 || cut_) return 0;
     if (at_ == decisions_.size()) {
-      u64 key = mix(state_hash() ^ mix(who)) + preemptions_ * 0x9E3779B97F4A7C15U;
-      for (std::size_t slot = 0; slot < stale_.size(); ++slot) key ^= stale_[slot] * mix(slot + 77);
-      if (!states_.insert(mix(key)).second) {
+      if (!states_.insert(mix(state_hash() ^ mix(who)), spent_)) {
         cut_ = true;
         return 0;
       }
@@ -66,11 +87,10 @@ class PrefixPolicy final : public Policy {
   }
 
   std::vector<Decision>& decisions_;
-  std::unordered_set<u64>& states_;
+  KnownStates& states_;
   Bounds bounds_;
   std::size_t at_ = 0;
-  u32 preemptions_ = 0;
-  std::vector<u32> stale_;
+  KnownStates::Spent spent_ = {};
   bool cut_ = false;
 };
 
@@ -88,7 +108,7 @@ bool advance(std::vector<PrefixPolicy::Decision>& decisions) {
 Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bounds& bounds) {
   Exploration result;
   SharedWords shared;
-  std::unordered_set<u64> states;
+  KnownStates states;
   std::vector<PrefixPolicy::Decision> decisions;
   while (result.runs + result.cut < bounds.max_runs) {
     PrefixPolicy policy(decisions, states, bounds);

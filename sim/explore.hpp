@@ -13,7 +13,7 @@ namespace megamoe::sim {
 /// How far a systematic exploration goes.
 struct Bounds {
   u32 preemptions = 2;      ///< switches away from an agent that could go on
-  u32 stale_per_agent = 1;  ///< loads that return an older store than the newest visible one
+  u32 stale_per_agent = 1;  ///< 0 or 1: loads that return an older store than the newest visible
   u64 max_runs = 1'000'000;
 };
 

@@ -91,7 +91,13 @@ u64 Machine::perform(Agent& agent, Op& op, u32 word) {
       note(agent, op_name(op), word, seen.value, 0);
       break;
   }
-  if (op.kind != OpKind::load) {
+  if (op.kind == OpKind::load) {
+    agent.before_last[1] = agent.before_last[0];
+    agent.before_last[0] = agent.history;
+    const Store& read = words_.word(word).stores[seen.store];
+    agent.idle_loads = read.releases.empty() ? agent.idle_loads + 1 : 0;
+  } else {
+    agent.idle_loads = 0;
     agent.polls.clear();
     after_store(word);
   }
@@ -157,6 +163,9 @@ void Machine::pause(Agent& agent) {
     if (words_.choices(agent, poll.word, poll.scope) > 1) up_to_date = false;
   }
   agent.polled_stale = false;
+  // A poll in vain, two loads with that of the abort word, leaves the agent where it was.
+  if (agent.idle_loads >= 2) agent.history = agent.before_last[1];
+  agent.idle_loads = 0;
   if (up_to_date && !agent.polls.empty()) {
     scheduler_.wait();
   } else {
