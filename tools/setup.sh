@@ -106,8 +106,11 @@ install_venv() {
   fi
   say "build/venv: missing or older than tools/requirements.txt"
   [ "$check_only" -eq 0 ] || return 1
-  rm -rf build/venv
   mkdir -p build || return 1
+  # One setup at a time: another run would take the half-made environment away.
+  exec 9>build/setup.lock
+  flock --wait 600 9 || return 1
+  rm -rf build/venv
   # The system's own interpreter, so that a shim of a version manager in PATH changes nothing.
   /usr/bin/python3 -m venv build/venv || return 1
   build/venv/bin/python -m pip install --quiet --disable-pip-version-check \
