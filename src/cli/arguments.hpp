@@ -6,7 +6,7 @@
 #include "cli/io.hpp"
 
 // Forward declarations keep the large header of the parser out of most files.
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the parser's name
 class App;
 class Option;
 }  // namespace CLI

@@ -41,6 +41,7 @@ constexpr std::array<ModelRow, 16> kModels = {{
 
 std::vector<std::string_view> names() {
   std::vector<std::string_view> result;
+  result.reserve(kModels.size());
   for (const ModelRow& row : kModels) result.push_back(row.name);
   return result;
 }

@@ -8,7 +8,7 @@
 #include "megamoe/problem.hpp"
 
 // A forward declaration keeps the large header of the parser out of most files.
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the parser's name
 class App;
 }  // namespace CLI
 

@@ -20,7 +20,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
-Table::Table(std::vector<std::string> header) {
+Table::Table(const std::vector<std::string>& header) {
   std::vector<std::vector<std::string>> columns;
   std::size_t height = 0;
   for (const std::string& cell : header) {

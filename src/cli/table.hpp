@@ -9,7 +9,7 @@ namespace megamoe::cli {
 class Table {
  public:
   /// Header cells may hold several lines, separated by '\n'; they are aligned at the bottom.
-  explicit Table(std::vector<std::string> header);
+  explicit Table(const std::vector<std::string>& header);
 
   /// Adds a row; throws std::logic_error unless it has one cell per column.
   void add(std::vector<std::string> row);

@@ -35,6 +35,7 @@ const Verb& find_verb(std::string_view name) {
       std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& v) { return v.name == name; });
   if (it != kVerbs.end()) return *it;
   std::vector<std::string_view> names;
+  names.reserve(std::size(kVerbs));
   for (const Verb& verb : kVerbs) names.push_back(verb.name);
   throw Error(ErrorCode::invalid_argument,
               fmt::format("unknown verb '{}'{}", name, suggestion(name, names)));

@@ -28,6 +28,7 @@ class HostMemory final : public SymmetricMemory {
 
   std::vector<std::byte*> allocate(std::size_t bytes) override {
     std::vector<std::byte*> bases;
+    bases.reserve(static_cast<std::size_t>(ranks_));
     for (int r = 0; r < ranks_; ++r) bases.push_back(regions_.emplace_back(bytes).data());
     return bases;
   }

@@ -102,13 +102,14 @@ class SharedMemory final : public SymmetricMemory {
     };
     const std::string own = name(options_.rank);
     const Unlink unlink{own};
-    AlignedBuffer created = map_segment(own, bytes, true);
+    map_segment(own, bytes, true);  // lives on under its name until all have mapped it
     all_gather("");
     std::vector<std::byte*> bases;
     std::vector<AlignedBuffer> mapped;
+    bases.reserve(static_cast<std::size_t>(options_.ranks));
+    mapped.reserve(static_cast<std::size_t>(options_.ranks));
     for (int r = 0; r < options_.ranks; ++r) {
-      mapped.push_back(r == options_.rank ? std::move(created)
-                                          : map_segment(name(r), bytes, false));
+      mapped.push_back(map_segment(name(r), bytes, false));
       bases.push_back(mapped.back().data());
     }
     all_gather("");

@@ -98,6 +98,7 @@ std::vector<ExpertSource> find_routed(OpenLayer& open, int first, int count) {
 
 std::vector<ExpertSource> find_shared(OpenLayer& open) {
   std::vector<ExpertSource> experts;
+  experts.reserve(static_cast<std::size_t>(open.config.shared_experts));
   for (int e = 0; e < open.config.shared_experts; ++e) {
     experts.push_back(find_shared_expert(open.checkpoint, *open.config.family, open.prefix,
                                          open.layer, e, open.config.shared_experts,
