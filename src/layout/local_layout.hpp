@@ -25,6 +25,8 @@ struct LocalHeader {
   alignas(128) std::uint32_t fault_claim;
   /// Reset generation, from 1; written by the host while nothing runs.
   alignas(128) std::uint32_t generation;
+  /// How long a wait of a CUDA kernel may last; written by the host between calls.
+  std::uint64_t deadline_ns;
   /// 0, then 1 once an expert id out of range was recorded in the three words that follow.
   alignas(128) std::uint32_t bad_id_claim;
   std::uint32_t bad_id_token;
