@@ -17,7 +17,7 @@ struct CUstream_st;
 
 namespace megamoe {
 
-/// A cudaStream_t; ignored by host memory, where calls are synchronous.
+/// A cudaStream_t of the rank's device; ignored by host memory, where calls are synchronous.
 using Stream = CUstream_st*;
 
 /// Library version, "major.minor.patch".
@@ -33,11 +33,14 @@ struct ForwardOptions {
   int num_sms = 0;
   /// SMs left free for other kernels.
   int reserved_sms = 0;
-  /// Longest time that any wait of the call may last.
+  /// Longest time that any wait of the call may last. On a GPU the first call after creation or
+  /// reset waits for at least 60 s, since other processes may still be starting; a captured call
+  /// replays with the deadline of the last call that the host made, since it lies in device memory.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);
   /// Faster exponential and reciprocal in the activation.
   bool fast_math = false;
-  /// Adds, per local routed expert, the rows received in this call; [experts_per_rank] or null.
+  /// Adds, per local routed expert, the rows received in this call; [experts_per_rank] or null;
+  /// [local ranks][experts_per_rank] for Group::forward. On GPUs, memory that they can all write.
   std::int64_t* recv_stats = nullptr;
   /// Overrides the choice of configuration.
   const KernelConfig* config = nullptr;
@@ -64,12 +67,24 @@ class SymmetricMemory {
   /// Shared memory between processes of one machine, one rank each, run by the CPU backend.
   /// Collective.
   static std::unique_ptr<SymmetricMemory> shared(const SharedOptions& options);
+  /// The most ranks that one launch can serve.
+  static constexpr int kMaxVirtualRanks = 8;
+  /// `ranks` virtual ranks, up to kMaxVirtualRanks, in the memory of one GPU, which runs all of
+  /// them in one launch. device -1: the current one. Throws Error(unsupported) where there is no
+  /// GPU that can, or the library was built without CUDA.
+  static std::unique_ptr<SymmetricMemory> cuda_virtual(int ranks, int device = -1);
+  /// One rank on each of these GPUs, all different, run by this process. Enables peer access
+  /// between all of them. Throws Error(unsupported) also where a pair cannot reach each other, or
+  /// has no native atomics over its link, naming all such pairs.
+  static std::unique_ptr<SymmetricMemory> cuda_peers(std::span<const int> devices);
 
   [[nodiscard]] virtual int ranks() const = 0;
   /// The ranks that live in this process, ascending.
   [[nodiscard]] virtual std::vector<int> local_ranks() const = 0;
   /// True if a call is one launch for all ranks: only Group::forward can run it then.
   [[nodiscard]] virtual bool one_launch() const = 0;
+  /// The GPU of each local rank; empty: host memory.
+  [[nodiscard]] virtual std::vector<int> devices() const { return {}; }
   /// Collective over processes: `bytes` zeroed bytes for each rank, aligned to 1024, at the
   /// returned addresses.
   virtual std::vector<std::byte*> allocate(std::size_t bytes) = 0;
@@ -125,7 +140,7 @@ class Layer {
 
   /// Quantises `num_tokens` rows of BF16 hidden states [num_tokens, hidden] into the input region,
   /// with their ids (int32 or int64) and weights (times routed_scaling); the rest of the capacity
-  /// gets id -1.
+  /// gets id -1. On a GPU all pointers are of device memory, and the work is done in stream order.
   void stage(const std::uint16_t* hidden_states, std::span<const std::int64_t> topk_idx,
              std::span<const float> topk_weights, int num_tokens, float routed_scaling = 1.0F,
              Stream stream = nullptr);
@@ -135,13 +150,18 @@ class Layer {
 
   /// Runs this rank's part of one call: y BF16 [num_tokens, hidden]. Every rank must call. `shared`
   /// holds the shared experts when the Problem has any. On the CPU it returns when the call has
-  /// ended, and a fault of the call is thrown here and again by check().
+  /// ended, and a fault of the call is thrown here and again by check(). On a GPU it only starts
+  /// the call, in stream order, and may be captured into a graph; faults are thrown by check(), or
+  /// here by a later call.
   void forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
                const ExpertTensors* shared = nullptr, const ForwardOptions& options = {},
                Stream stream = nullptr);
 
-  /// Throws the recorded fault, if any; otherwise says what the last call did.
+  /// Throws the recorded fault, if any; otherwise says what the last finished call did. It waits
+  /// for nothing: on a GPU synchronise the stream first, or use synchronize().
   CallReport check() const;
+  /// Waits until the last call and staging that this Layer was given are over.
+  void synchronize();
   /// Releases every peer that waits for this rank.
   void abort();
   [[nodiscard]] MemoryReport memory_report() const;
@@ -175,12 +195,16 @@ class Group {
   [[nodiscard]] int num_local_ranks() const;
   [[nodiscard]] Layer& layer(int local_rank);
 
-  /// One call on all local ranks together; throws the first rank's fault, if any.
+  /// One call on all local ranks together, each on its own stream; virtual ranks have one stream.
+  /// No streams: the default stream of each device. Faults: as for Layer::forward.
   void forward(std::span<const RankCall> calls, const ForwardOptions& options = {},
                std::span<const Stream> streams = {});
 
+  /// Layer::synchronize for all local ranks.
+  void synchronize();
+
   /// Makes the group usable again after a fault: all words zero, epoch 1. Collective; no call may
-  /// be running. A group that has lost a rank cannot be reset: create it anew.
+  /// be starting. A group that has lost a rank cannot be reset: create it anew.
   void reset();
 
  private:

@@ -59,15 +59,14 @@ std::string awaited(Phase phase, u32 peer, u64 index) {
   return "an unknown phase";
 }
 
-u64 read_word(const u64* word) { return std::atomic_ref<u64>(*const_cast<u64*>(word)).load(); }
-
 /// The last call whose counts rank `src` published here.
 u32 last_published(const LayerState& s, const protocol::Geometry& g, u32 epoch, u32 src) {
-  const u32 now =
-      protocol::tag_of(read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch), 0, src)));
-  const u32 before = protocol::tag_of(
-      read_word(s.memory.count(g, g.rank, protocol::parity_of(epoch) ^ 1U, 0, src)));
-  return now == epoch ? now : before;
+  const auto tag = [&](u32 parity) {
+    const u64* word = s.memory.count(g, g.rank, parity, 0, src);
+    return protocol::tag_of(s.space->load(word));
+  };
+  const u32 now = tag(protocol::parity_of(epoch));
+  return now == epoch ? now : tag(protocol::parity_of(epoch) ^ 1U);
 }
 
 /// Ranks that have not published the counts of call `epoch`: the first to blame, whatever was being
@@ -85,7 +84,7 @@ std::string missing_ranks(const LayerState& s, u32 epoch) {
 }
 
 std::string own_record(const LayerState& s) {
-  const protocol::FaultRecord& r = s.record;
+  const protocol::FaultRecord& r = s.space->record();
   if (r.phase == Phase::start) {
     return fmt::format(
         "rank {}, call {}: CTA {} started although the grid has {}: two calls are in flight on one "
@@ -114,19 +113,18 @@ std::string lost_text(const LayerState& s) {
                      fmt::join(lost, ", "));
 }
 
-/// True once this rank's record of the current generation is complete.
-bool has_record(const LayerState& s) {
-  auto& flag = const_cast<u32&>(s.record.flag);
-  // [A:fault_record] pairs with raise_fault.
-  return std::atomic_ref<u32>(flag).load(std::memory_order_acquire) == s.generation();
-}
-
 }  // namespace
+
+bool has_record(const LayerState& s) {
+  // [A:fault_record] pairs with raise_fault.
+  return std::atomic_ref<u32>(s.space->record().flag).load(std::memory_order_acquire) ==
+         s.generation;
+}
 
 std::string fault_text(const LayerState& s) {
   if (has_record(s)) return own_record(s) + lost_text(s);
-  const u64 word = read_word(s.memory.abort_word(static_cast<u32>(s.rank)));
-  if (protocol::tag_of(word) != s.generation()) return {};
+  const u64 word = s.space->load(s.memory.abort_word(static_cast<u32>(s.rank)));
+  if (protocol::tag_of(word) != s.generation) return {};
   const Phase phase = protocol::abort_phase(word);
   if (phase == Phase::caller) {
     return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),

@@ -1,5 +1,4 @@
-#include <atomic>
-#include <cstring>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -7,6 +6,9 @@
 #include "layout/map.hpp"
 
 namespace megamoe {
+
+using protocol::u32;
+using protocol::u64;
 
 const char* version() { return MEGAMOE_VERSION; }
 
@@ -16,31 +18,16 @@ Layer::~Layer() = default;
 int Layer::rank() const { return state_->rank; }
 const Problem& Layer::problem() const { return state_->problem; }
 
-InputViews Layer::inputs() const {
-  const protocol::Memory& m = state_->memory;
-  std::byte* base = m.peer(static_cast<protocol::u32>(state_->rank));
-  const SymmetricLayout& l = m.symmetric();
-  const bool has_scales = scale_row_bytes(state_->problem.precision, state_->problem.hidden) > 0;
+InputViews input_views(const LayerState& s) {
+  std::byte* base = s.memory.peer(static_cast<u32>(s.rank));
+  const SymmetricLayout& l = s.memory.symmetric();
+  const bool has_scales = scale_row_bytes(s.problem.precision, s.problem.hidden) > 0;
   return {base + l.x, has_scales ? base + l.x_scales : nullptr,
           reinterpret_cast<std::int64_t*>(base + l.topk_idx),
           reinterpret_cast<float*>(base + l.topk_weights)};
 }
 
-cpu::RankLaunch make_rank_launch(LayerState& s, const RankCall& call,
-                                 const ForwardOptions& options) {
-  const KernelConfig config = config_for_call(s, call.num_tokens, options);
-  s.last_config = to_string(config);
-  cpu::RankLaunch launch;
-  launch.geometry = protocol::make_geometry(s.problem, config, s.rank,
-                                            static_cast<protocol::u32>(list_entries(s.problem)));
-  launch.memory = &s.memory;
-  launch.data = {&s.problem, nullptr, &s.memory, call.weights, call.shared, call.y};
-  launch.record = &s.record;
-  launch.num_tokens = static_cast<protocol::u32>(call.num_tokens);
-  launch.generation = s.generation();
-  launch.recv_stats = options.recv_stats;
-  return launch;
-}
+InputViews Layer::inputs() const { return input_views(*state_); }
 
 void throw_if_faulted(const LayerState& s) {
   const std::string text = fault_text(s);
@@ -48,70 +35,64 @@ void throw_if_faulted(const LayerState& s) {
     throw Error(ErrorCode::fault, text + "; reset() the group before the next call");
 }
 
-void finish_call(LayerState& s, protocol::u32 epoch) {
-  if (s.epoch() != epoch + 1) throw_if_faulted(s);
-  const protocol::Memory& m = s.memory;
-  // Rows of this call: the counts of every source, whose last routed word is the inclusive end.
-  const auto g = protocol::make_geometry(s.problem, KernelConfig{}, s.rank, 0);
-  s.rows_received = 0;
-  for (protocol::u32 wave = 0; wave < kMaxWaves; ++wave) {
-    for (protocol::u32 src = 0; src < g.ranks; ++src) {
-      const protocol::u64 word =
-          m.count(g, g.rank, protocol::parity_of(epoch), wave, src)[g.experts_per_rank - 1];
-      if (protocol::tag_of(word) == epoch) s.rows_received += protocol::value_of(word);
-    }
-  }
-}
-
 void Layer::forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
-                    const ExpertTensors* shared, const ForwardOptions& options, Stream /*stream*/) {
-  LayerState& s = *state_;
-  if (s.one_launch) {
+                    const ExpertTensors* shared, const ForwardOptions& options, Stream stream) {
+  if (state_->one_launch) {
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("rank {} is a virtual rank: only Group::forward runs its call", s.rank));
+        fmt::format("rank {} is a virtual rank: only Group::forward runs its call", state_->rank));
   }
+  LayerState* layer = state_.get();
   const RankCall call{y, num_tokens, &weights, shared};
-  check_call(s, call, options);
-  if (s.in_flight.exchange(true)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("rank {} already has a call in flight on this Layer", s.rank));
-  }
-  struct Guard {
-    std::atomic<bool>& flag;
-    ~Guard() { flag = false; }
-  } guard{s.in_flight};
-  throw_if_faulted(s);
-  cpu::RankLaunch launch = make_rank_launch(s, call, options);
-  launch.data.g = &launch.geometry;
-  const protocol::u32 epoch = s.epoch();
-  cpu::run_launch({&launch, 1},
-                  {ctas_for_call(s, options), static_cast<std::uint64_t>(options.deadline.count()),
-                   s.delay_seed});
-  finish_call(s, epoch);
+  run_calls({&layer, 1}, {&call, 1}, options, {&stream, 1});
 }
+
+void Layer::synchronize() { state_->backend->synchronize(*state_); }
+
+namespace {
+
+/// Rows that the call with this epoch brought here: the counts of every source, whose last routed
+/// word is the inclusive end.
+std::int64_t rows_received(const LayerState& s, u32 epoch) {
+  const auto g = protocol::make_geometry(s.problem, KernelConfig{}, s.rank, 0);
+  const u64* first = s.memory.count(g, g.rank, protocol::parity_of(epoch), 0, 0);
+  std::vector<u64> words(std::size_t{kMaxWaves} * g.ranks * g.local_experts);
+  s.space->read(words.data(), first, words.size() * sizeof(u64));
+  std::int64_t rows = 0;
+  for (std::size_t i = g.experts_per_rank - 1; i < words.size(); i += g.local_experts) {
+    if (protocol::tag_of(words[i]) == epoch) rows += protocol::value_of(words[i]);
+  }
+  return rows;
+}
+
+}  // namespace
 
 CallReport Layer::check() const {
   const LayerState& s = *state_;
   throw_if_faulted(s);
   CallReport report;
-  report.epoch = s.epoch() - protocol::kFirstEpoch;
+  const u32 epoch = s.epoch();
+  report.epoch = epoch - protocol::kFirstEpoch;
   report.config = s.last_config;
-  report.rows_received = s.rows_received;
-  const LocalHeader& header = *s.memory.local_header();
-  if (header.bad_id_claim != 0) {
-    report.bad_id = {static_cast<int>(header.bad_id_token), static_cast<int>(header.bad_id_slot),
-                     header.bad_id_value};
+  report.rows_received = report.epoch == 0 ? 0 : rows_received(s, epoch - 1);
+  const LocalHeader* header = s.memory.local_header();
+  if (s.space->load(&header->bad_id_claim) != 0) {
+    report.bad_id = {static_cast<int>(s.space->load(&header->bad_id_token)),
+                     static_cast<int>(s.space->load(&header->bad_id_slot)),
+                     s.space->load(&header->bad_id_value)};
   }
   return report;
 }
 
 void Layer::abort() {
-  cpu::HostEnv env;
-  const auto rank = static_cast<protocol::u32>(state_->rank);
-  protocol::raise_abort(
-      env, state_->memory, static_cast<protocol::u32>(state_->problem.ranks),
-      protocol::abort_value(state_->generation(), rank, protocol::Phase::caller, rank));
+  LayerState& s = *state_;
+  const auto rank = static_cast<u32>(s.rank);
+  const u64 word = protocol::abort_value(s.generation, rank, protocol::Phase::caller, rank);
+  s.aborted_generation = s.generation;
+  // As raise_abort does on a device: the word carries all that its readers use.
+  for (u32 r = 0; r < static_cast<u32>(s.problem.ranks); ++r) {
+    s.space->store(s.memory.abort_word(r), word);
+  }
 }
 
 MemoryReport Layer::memory_report() const {
@@ -120,15 +101,14 @@ MemoryReport Layer::memory_report() const {
 }
 
 void reset_words(LayerState& s) {
-  LocalHeader* header = s.memory.local_header();
-  const protocol::u32 generation = header->generation + 1;
   const LocalLayout& local = s.memory.local_offsets();
   const SymmetricLayout& symmetric = s.memory.symmetric();
-  std::memset(s.local.data(), 0, local.chunk_count);
-  std::memset(s.memory.peer(static_cast<protocol::u32>(s.rank)), 0, symmetric.x);
-  s.record = {};
-  header->generation = generation;
-  header->start = protocol::tagged(protocol::kFirstEpoch, 0);
+  s.space->zero(s.space->local(), local.chunk_count);
+  s.space->zero(s.memory.peer(static_cast<u32>(s.rank)), symmetric.x);
+  s.space->record() = {};
+  LocalHeader* header = s.memory.local_header();
+  s.space->store(&header->generation, ++s.generation);
+  s.space->store(&header->start, protocol::tagged(protocol::kFirstEpoch, 0));
 }
 
 }  // namespace megamoe

@@ -3,9 +3,8 @@
 #include <atomic>
 #include <string>
 
-#include "cpu/host_env.hpp"
-#include "cpu/launch.hpp"
-#include "host/aligned_buffer.hpp"
+#include "host/backend.hpp"
+#include "host/rank_space.hpp"
 #include "megamoe/megamoe.hpp"
 #include "protocol/memory.hpp"
 
@@ -16,24 +15,35 @@ struct LayerState {
   Problem problem;
   int rank = 0;
   bool one_launch = false;
-  AlignedBuffer local;
-  protocol::Memory memory;
-  LocalHeader* launch_header = nullptr;  ///< of the launch's first rank: holds the epoch
-  protocol::FaultRecord record;
-  std::atomic<bool> in_flight = false;
+  Backend* backend = nullptr;
   SymmetricMemory* provider = nullptr;
+  std::unique_ptr<RankSpace> space;
+  protocol::Memory memory;               ///< addresses in space and in the provider's regions
+  LocalHeader* launch_header = nullptr;  ///< of the launch's first rank: holds the epoch
+  protocol::u32 generation = 0;          ///< as in the local header
+  std::atomic<protocol::u32> aborted_generation = 0;  ///< the last in which abort() was called
+  std::atomic<bool> in_flight = false;                ///< while forward has not returned
   std::string last_config;
-  std::int64_t rows_received = 0;
-  std::uint64_t delay_seed = 0;  ///< see LaunchOptions
+  std::uint64_t delay_seed = 0;  ///< see cpu::LaunchOptions
 
-  [[nodiscard]] protocol::u32 epoch() const { return protocol::tag_of(launch_header->start); }
-  [[nodiscard]] protocol::u32 generation() const { return memory.local_header()->generation; }
+  [[nodiscard]] protocol::u32 epoch() const {
+    return protocol::tag_of(space->load(&launch_header->start));
+  }
 };
 
 /// Access to a Layer's state for the Group and for tests.
 struct LayerAccess {
   static LayerState& state(Layer& layer) { return *layer.state_; }
 };
+
+/// The input region of a Layer, as calls address it.
+InputViews input_views(const LayerState& state);
+
+/// Runs the calls of these layers together, after all checks. Throws Error before anything has
+/// changed, or the fault of a call that has ended by then. recv_stats of the options belongs to the
+/// first rank, the others' follow it.
+void run_calls(std::span<LayerState* const> layers, std::span<const RankCall> calls,
+               const ForwardOptions& options, std::span<const Stream> streams);
 
 /// Throws Error if `call` cannot run on this Layer. Nothing has been changed by then.
 void check_call(const LayerState& state, const RankCall& call, const ForwardOptions& options);
@@ -43,22 +53,14 @@ void check_call(const LayerState& state, const RankCall& call, const ForwardOpti
 KernelConfig config_for_call(const LayerState& state, int num_tokens,
                              const ForwardOptions& options);
 
-/// CTAs per rank that `options` asks for.
-int ctas_for_call(const LayerState& state, const ForwardOptions& options);
-
-/// The CPU backend's launch of one rank.
-cpu::RankLaunch make_rank_launch(LayerState& state, const RankCall& call,
-                                 const ForwardOptions& options);
-
-/// Throws the fault of the call with epoch `epoch` if it did not finish; otherwise notes what it
-/// did.
-void finish_call(LayerState& state, protocol::u32 epoch);
-
 /// Throws Error if a fault of an earlier call has not been reset.
 void throw_if_faulted(const LayerState& state);
 
 /// What ended a call, in words: from this rank's fault record, else from its abort word.
 std::string fault_text(const LayerState& state);
+
+/// True once this rank's record of the current generation is complete.
+bool has_record(const LayerState& state);
 
 /// All words as after creation, generation one higher.
 void reset_words(LayerState& state);

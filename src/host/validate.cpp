@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <thread>
-
 #include <fmt/format.h>
 
 #include "host/layer_state.hpp"
@@ -92,13 +89,6 @@ KernelConfig config_for_call(const LayerState& s, int num_tokens, const ForwardO
   const std::string reason = why_invalid(s.problem, *options.config);
   if (!reason.empty()) refuse(reason);
   return *options.config;
-}
-
-int ctas_for_call(const LayerState& s, const ForwardOptions& options) {
-  if (options.num_sms > 0) return std::max(1, options.num_sms - options.reserved_sms);
-  const int cores =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - options.reserved_sms);
-  return std::clamp(cores / s.problem.ranks, 1, 8);
 }
 
 }  // namespace megamoe

@@ -1,4 +1,5 @@
 #include <random>
+#include <thread>
 
 #include <gtest/gtest.h>
 

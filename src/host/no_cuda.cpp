@@ -1,0 +1,27 @@
+// What a build without CUDA answers to those who ask for a GPU.
+#include "host/backend.hpp"
+#include "host/devices.hpp"
+
+namespace megamoe {
+namespace {
+
+constexpr const char* kReason = "this library was built without CUDA (MEGAMOE_CUDA=OFF)";
+
+}  // namespace
+
+Devices find_devices() { return {0, kReason}; }
+
+std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_virtual(int /*ranks*/, int /*device*/) {
+  throw Error(ErrorCode::unsupported, std::string("cuda_virtual: ") + kReason);
+}
+
+std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_peers(std::span<const int> /*devices*/) {
+  throw Error(ErrorCode::unsupported, std::string("cuda_peers: ") + kReason);
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const Problem& /*problem*/,
+                                           const SymmetricMemory& /*memory*/) {
+  throw Error(ErrorCode::unsupported, std::string("memory on GPUs: ") + kReason);
+}
+
+}  // namespace megamoe
