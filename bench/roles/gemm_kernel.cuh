@@ -27,7 +27,7 @@ MEGAMOE_DEVICE TilePlace tile_place(const GemmParams& p, int index) {
 template <class RingType>
 MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weights,
                                    const CUtensorMap* acts, const GemmParams& p,
-                                   ptx::Deadline deadline) {
+                                   ptx::Patience patience) {
   using Shape = typename RingType::Shape;
   const LoadPolicies policies = load_policies<Shape>();
   const int k_blocks = p.k() / kGranule, scale_rows = p.weight_rows() / kGranule;
@@ -55,11 +55,11 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
                            .block = place.block,
                            .column = place.column,
                            .rows = p.block_rows[place.block]};
-    ok = load_tile(ring, at, tile, info, policies, deadline);
+    ok = load_tile(ring, at, tile, info, policies, patience, [] { return true; });
     if (p.lost == Lost::loader) return true;
   }
-  if (ok && load_end(ring, at, deadline)) return true;
-  load_drain(ring, at, {ptx::globaltimer() + p.deadline_ns});
+  if (ok && load_end(ring, at, patience)) return true;
+  load_drain(ring, at, {p.deadline_ns});
   return false;
 }
 
@@ -84,7 +84,7 @@ struct Outputs {
 
 template <class RingType, bool kFast>
 MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
-                                      std::uint32_t* amax_words, ptx::Deadline deadline) {
+                                      std::uint32_t* amax_words, ptx::Patience patience) {
   using Shape = typename RingType::Shape;
   if (p.lost == Lost::consumers) return true;
   const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
@@ -93,7 +93,7 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
     return decode_loop(
-        ring, thread, deadline, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+        ring, thread, patience, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
           if ((info.flags & kTileL2) != 0) {
             decode_l2_epilogue<Shape>(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {
@@ -103,7 +103,7 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
         });
   } else {
     return prefill_loop(
-        ring, thread, deadline, [&](const TileInfo& info, PrefillAccumulators& acc) {
+        ring, thread, patience, [&](const TileInfo& info, PrefillAccumulators& acc) {
           if ((info.flags & kTileL2) != 0) {
             prefill_l2_epilogue(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {
@@ -129,16 +129,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   __syncthreads();
   const std::uint64_t now = ptx::globaltimer();
   if (ptx::warp_uniform(threadIdx.x / 128) == Shape::kWarpgroups) {
-    ptx::setmaxnreg_dec<Shape::kLoaderRegisters>();
+    ptx::setmaxnreg_dec<Shape::kServiceRegisters>();
     if (thread == Shape::kConsumerThreads) {
       const long long first_cycle = clock64();
-      if (!load_all_tiles(ring, &weights, &acts, p, {now + p.deadline_ns})) atomicAdd(p.faults, 1U);
+      if (!load_all_tiles(ring, &weights, &acts, p, {p.deadline_ns})) atomicAdd(p.faults, 1U);
       p.clocks[2 * blockIdx.x] = static_cast<std::uint64_t>(clock64() - first_cycle);
       p.clocks[2 * blockIdx.x + 1] = ptx::globaltimer() - now;
     }
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
-    if (!consume_all_tiles<RingType, kFast>(ring, p, amax_words, {now + 2 * p.deadline_ns})) {
+    if (!consume_all_tiles<RingType, kFast>(ring, p, amax_words, {2 * p.deadline_ns})) {
       atomicAdd(p.faults, 1U);
     }
   }

@@ -43,7 +43,7 @@ __global__ void pull_role(const PullParams p) {
   Staging staging{ptx::shared_address(shared) + (kBulk ? warp * kStagingBytes : 0)};
   if (kBulk && lane == 0) staging.init();
   __syncthreads();
-  const ptx::Deadline deadline{ptx::globaltimer() + kDeadlineNs};
+  const ptx::Patience patience{kDeadlineNs};
   const ptx::CachePolicy policy = ptx::evict_first_policy();
   const int groups = p.hidden / 128;
   const auto chunks = (p.rows + kChunkRows - 1) / kChunkRows;
@@ -65,7 +65,7 @@ __global__ void pull_role(const PullParams p) {
                                .block_rows = p.block_rows};
     bool ok = true;
     if constexpr (kBulk) {
-      ok = pull_rows_by_bulk(staging, row_source, count, target, policy, deadline, lane);
+      ok = pull_rows_by_bulk(staging, row_source, count, target, policy, patience, lane);
     } else {
       for (int i = 0; i < count; ++i) {
         pull_row_by_loads(row_source(i).x, target.x + static_cast<std::int64_t>(i) * p.hidden,

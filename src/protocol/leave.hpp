@@ -41,13 +41,15 @@ template <class Env>
 }
 
 /// Zeroes the words of the other parity, which the call before this one used and the next will use.
+/// `agents` of them share the work; `agent` is this one's number.
 template <class Env>
-MEGAMOE_HD void clear_other_parity(Call<Env>& c) {
+MEGAMOE_HD void clear_other_parity(Call<Env>& c, u32 agent = 0, u32 agents = 1) {
   const u32 other = c.parity() ^ 1U;
   u32* words = reinterpret_cast<u32*>(c.m.words(other));
   // Relaxed: the next call starts after this one has ended.
   const auto zero = [&](u32* word, u32 count) {
-    for (u32 i = 0; i < count; ++i) c.env.template store<Order::relaxed, Scope::gpu>(word + i, 0U);
+    for (u32 i = agent; i < count; i += agents)
+      c.env.template store<Order::relaxed, Scope::gpu>(word + i, 0U);
   };
   zero(words, sizeof(ParityWords) / sizeof(u32));
   zero(c.m.rows_ready(other), c.m.pool_words());

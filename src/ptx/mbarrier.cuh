@@ -6,9 +6,9 @@
 
 namespace megamoe::ptx {
 
-/// When a wait gives up: a globaltimer value.
-struct Deadline {
-  std::uint64_t at_ns;
+/// How long a wait may last before it gives up.
+struct Patience {
+  std::uint64_t ns;
 };
 
 MEGAMOE_DEVICE void mbarrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
@@ -52,10 +52,26 @@ MEGAMOE_DEVICE bool mbarrier_try_wait_parity(std::uint32_t barrier, std::uint32_
   return done != 0;
 }
 
-/// Waits for the phase of the given parity; false when the deadline passed first.
-MEGAMOE_DEVICE bool mbarrier_wait(std::uint32_t barrier, std::uint32_t parity, Deadline deadline) {
+/// The same without suspending.
+MEGAMOE_DEVICE bool mbarrier_test_wait_parity(std::uint32_t barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}\n"
+      : "=r"(done)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return done != 0;
+}
+
+/// Waits for the phase of the given parity; false when patience ran out first. The clock is read
+/// only when the phase is not complete at once.
+MEGAMOE_DEVICE bool mbarrier_wait(std::uint32_t barrier, std::uint32_t parity, Patience patience) {
+  if (mbarrier_try_wait_parity(barrier, parity)) return true;
+  const std::uint64_t started = globaltimer();
   while (!mbarrier_try_wait_parity(barrier, parity)) {
-    if (globaltimer() >= deadline.at_ns) return false;
+    if (globaltimer() - started >= patience.ns) return false;
   }
   return true;
 }

@@ -95,7 +95,7 @@ struct DecodeStage {
 /// earlier one, so that its end comes first and all warps of a warpgroup leave together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
-                                ptx::Deadline deadline, Epilogue&& epilogue) {
+                                ptx::Patience patience, Epilogue&& epilogue) {
   using Shape = typename RingType::Shape;
   constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
   const int row_tile_offset = thread.warpgroup * kRowTiles * 64 * kGranule;
@@ -104,14 +104,14 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
   stage.second_half = thread.warpgroup * kRowTiles >= 2;
   RingPosition at;
   while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     stage.gate_up = (info.flags & kTileL2) == 0;
     acc.clear();
     // the first stage is full; only later ones are waited for
     for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
-      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline))
+      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
         return false;
       stage.weights = ptx::warp_uniform(ring.weights(at.stage) + row_tile_offset);
       stage.acts = ptx::warp_uniform(ring.acts(at.stage));

@@ -4,8 +4,8 @@
 #include "roles/ring.cuh"
 
 // Loader: one thread brings the stages of a tile into the ring.
-// Waits for: empty[s] of the ring. The caller has waited for the block's rows (rows_ready for L1,
-//   l1_done for L2), whose writers' proxy fences it relies on.
+// Waits for: empty[s] of the ring, and through its caller for the tile's inputs (rows_ready for L1,
+//   l1_done for L2), whose writers' proxy fences it relies on, and for the act slot (L1).
 // Publishes: full[s]; the first stage of a tile carries its TileInfo.
 
 namespace megamoe {
@@ -91,32 +91,53 @@ MEGAMOE_DEVICE void load_stage_acts(const RingType& ring, int stage, const TileS
                  static_cast<std::uint32_t>(blocks) * Shape::kActScaleBytes, full, policies.acts);
 }
 
-/// Brings all stages of a tile. A tile once started must be finished, or the consumers' own
-/// deadline ends it: the only waits in here are for stages that they release. A loader that gives
-/// up between the weights and the activations of a tile (the rows never came) loads whatever is
-/// there, then ends. False when the deadline passed.
-template <class RingType>
+/// Brings all stages of a tile. The weights of as many stages as are free start first; then
+/// wait_inputs() waits for what the tile reads and for the room it writes to. When that gives up,
+/// the stages under way are completed with whatever the slot holds, and the first of them tells the
+/// consumers to leave. False when a wait gave up.
+template <class RingType, class WaitInputs>
 MEGAMOE_DEVICE bool load_tile(const RingType& ring, RingPosition& at, const TileSource& tile,
-                              const TileInfo& info, LoadPolicies policies, ptx::Deadline deadline) {
+                              const TileInfo& info, LoadPolicies policies, ptx::Patience patience,
+                              const WaitInputs& wait_inputs) {
   using Shape = typename RingType::Shape;
-  for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
-    const int left = info.k_blocks - k_block;
-    const int blocks = left < Shape::kBlocksPerStage ? left : Shape::kBlocksPerStage;
-    if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, deadline)) return false;
-    if (k_block == 0) store_tile_info(ring.info(at.stage), info);
+  constexpr int kStep = Shape::kBlocksPerStage;
+  const int k_blocks = info.k_blocks;
+  if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, patience)) return false;
+  store_tile_info(ring.info(at.stage), info);
+  RingPosition without_acts = at;
+  int ahead = 0;  // stages with weights only
+  do {
+    load_stage_weights(ring, at.stage, tile, ahead * kStep, min(kStep, k_blocks - ahead * kStep),
+                       policies);
+    at.template advance<RingType::kStages>();
+    ++ahead;
+  } while (ahead * kStep < k_blocks && ahead < RingType::kStages &&
+           ptx::mbarrier_test_wait_parity(ring.empty(at.stage), at.parity ^ 1));
+
+  const bool ready = wait_inputs();
+  if (!ready) store_tile_info(ring.info(without_acts.stage), end_of_tiles());
+  for (int stage = 0; stage < ahead; ++stage) {
+    load_stage_acts(ring, without_acts.stage, tile, stage * kStep,
+                    min(kStep, k_blocks - stage * kStep), policies);
+    without_acts.advance<RingType::kStages>();
+  }
+  if (!ready) return false;
+
+  for (int k_block = ahead * kStep; k_block < k_blocks; k_block += kStep) {
+    const int blocks = min(kStep, k_blocks - k_block);
+    if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, patience)) return false;
     load_stage_weights(ring, at.stage, tile, k_block, blocks, policies);
     load_stage_acts(ring, at.stage, tile, k_block, blocks, policies);
-    at.advance<RingType::kStages>();
+    at.template advance<RingType::kStages>();
   }
   return true;
 }
 
 /// Tells the consumers to leave. Called once, after the last tile.
 template <class RingType>
-MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Deadline deadline) {
-  if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, deadline)) return false;
-  store_tile_info(ring.info(at.stage),
-                  {.flags = kTileEnd, .k_blocks = 0, .block = 0, .column = 0, .rows = 0});
+MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Patience patience) {
+  if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, patience)) return false;
+  store_tile_info(ring.info(at.stage), end_of_tiles());
   ptx::mbarrier_arrive(ring.full(at.stage));
   ptx::mbarrier_arrive(ring.full(at.stage));
   at.advance<RingType::kStages>();
@@ -128,11 +149,11 @@ MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Deadli
 /// stopped.
 template <class RingType>
 MEGAMOE_DEVICE bool load_drain(const RingType& ring, const RingPosition& at,
-                               ptx::Deadline deadline) {
+                               ptx::Patience patience) {
   bool landed = true;
   for (int stage = 0; stage < RingType::kStages; ++stage) {
     const std::uint32_t parity = stage < at.stage ? at.parity : at.parity ^ 1;
-    landed = ptx::mbarrier_wait(ring.full(stage), parity, deadline) && landed;
+    landed = ptx::mbarrier_wait(ring.full(stage), parity, patience) && landed;
   }
   return landed;
 }

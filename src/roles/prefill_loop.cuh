@@ -104,18 +104,18 @@ struct PrefillStage {
 /// earlier one, so that its end comes first and all warps of a warpgroup leave together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
-                                 ptx::Deadline deadline, Epilogue&& epilogue) {
+                                 ptx::Patience patience, Epilogue&& epilogue) {
   PrefillAccumulators acc;
   const PrefillStage<RingType> stage(ring, thread);
   RingPosition at;
   while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline)) return false;
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     acc.clear();
     // the first stage is full; only later ones are waited for
     for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
-      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, deadline))
+      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
         return false;
       stage.run(at.stage, (info.flags & kTileL2) != 0, acc, thread.lane);
       at.template advance<RingType::kStages>();

@@ -127,12 +127,12 @@ struct BulkPull {
     while (loaded < min(pieces, Staging::kAhead)) load_next();
   }
   /// Stores every piece as it comes. `slot` is that of the first.
-  MEGAMOE_DEVICE bool finish(int slot, ptx::Deadline deadline) {
+  MEGAMOE_DEVICE bool finish(int slot, ptx::Patience patience) {
     std::byte* row = target.x;
     int offset = 0;
     for (int i = 0; i < pieces; ++i) {
       const std::uint32_t phase = staging.parity >> slot & 1;
-      if (!ptx::mbarrier_wait(staging.barrier(slot), phase, deadline)) return false;
+      if (!ptx::mbarrier_wait(staging.barrier(slot), phase, patience)) return false;
       staging.parity ^= 1U << slot;
       ptx::bulk_store(row + offset, staging.piece(slot), piece_bytes(offset));
       ptx::bulk_commit_group();
@@ -155,14 +155,14 @@ struct BulkPull {
 template <class Staging, class RowSource>
 MEGAMOE_DEVICE bool pull_rows_by_bulk(Staging& staging, const RowSource& row_source, int count,
                                       const PullTarget& target, ptx::CachePolicy policy,
-                                      ptx::Deadline deadline, int lane) {
+                                      ptx::Patience patience, int lane) {
   BulkPull<Staging, RowSource> copies(staging, row_source, count, target, policy);
   const int first_slot = staging.next;
   if (lane == 0) copies.start();
   __syncwarp();
   pull_scales(row_source, count, target, lane);
   bool done = true;
-  if (lane == 0) done = copies.finish(first_slot, deadline);
+  if (lane == 0) done = copies.finish(first_slot, patience);
   return __all_sync(0xFFFFFFFFU, done) != 0;
 }
 

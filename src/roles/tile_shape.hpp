@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "config/kernel_config.hpp"
+#include "numerics/hd.hpp"
 
 // What the loader, the main loops and the host agree on about an FP8 tile: extents, bytes, and
 // where each piece of a stage lies in shared memory. Plain values; compiles on the host.
@@ -20,7 +21,7 @@ struct TileShape {
   static constexpr int kBlocksPerStage = kBlocksPerStageValue;
   static constexpr int kWeightRows = 256;
   static constexpr int kConsumerThreads = 128 * kWarpgroups;
-  /// One more warpgroup loads (and serves as courier).
+  /// One more warpgroup schedules, loads, pulls and publishes.
   static constexpr int kThreads = kConsumerThreads + 128;
 
   static constexpr int kWeightBlockBytes = kWeightRows * kGranule;
@@ -35,8 +36,10 @@ struct TileShape {
   static constexpr int kStageBytes = kWeightBytes + kActBytes + kAuxBytes;
 
   /// Registers per thread after the split by setmaxnreg; their sum is what the launch grants.
-  static constexpr int kLoaderRegisters = kWarpgroups == 4 ? 32 : 40;
-  static constexpr int kConsumerRegisters = kWarpgroups == 4 ? 112 : 232;
+  static constexpr int kServiceRegisters =
+      kWarpgroups == 4 ? 32 : (kFamily == Family::prefill ? 56 : 152);
+  static constexpr int kConsumerRegisters =
+      kWarpgroups == 4 ? 112 : (kFamily == Family::prefill ? 224 : 176);
 };
 
 /// Weights on the instruction's M, tokens on its N. 64 KB of weights per stage while they fit.
@@ -78,5 +81,8 @@ struct alignas(16) TileInfo {
 };
 inline constexpr std::uint16_t kTileEnd = 1;  ///< no tile: consumers leave
 inline constexpr std::uint16_t kTileL2 = 2;   ///< tile of the second matrix
+MEGAMOE_HD constexpr TileInfo end_of_tiles() {
+  return {.flags = kTileEnd, .k_blocks = 0, .block = 0, .column = 0, .rows = 0};
+}
 
 }  // namespace megamoe

@@ -1,0 +1,53 @@
+#pragma once
+
+#include "kernels/fused_params.hpp"
+#include "protocol/leave.hpp"
+#include "protocol/plan.hpp"
+#include "ptx/mbarrier.cuh"
+#include "roles/device_env.cuh"
+#include "roles/tile_shape.hpp"
+
+// What all roles of a CTA share, in shared memory: the rank it serves, the call it is in, and the
+// plan. Written before the roles part, read-only afterwards, except `failed`.
+
+namespace megamoe {
+
+inline constexpr int kMaxLocalExperts = kMaxExpertsPerRank + kMaxSharedExperts;
+
+struct CtaState {
+  RankParams rank;
+  const RankMaps* maps;
+  protocol::Entry entry;
+  protocol::u32 launch_ranks;
+  protocol::u32 generation;
+  std::uint64_t deadline_ns;
+  protocol::u32 failed;   ///< a role gave up: the call does not finish on this rank
+  protocol::u32 ticket;   ///< broadcast by one thread between two CTA-wide barriers
+  protocol::u32 cleared;  ///< ticket for clearing the other parity
+  protocol::Plan plan;
+  protocol::u32 row_end[kMaxLocalExperts];
+  protocol::u32 block_end[kMaxLocalExperts];
+  protocol::u32 chunk_end[kMaxLocalExperts];
+};
+
+MEGAMOE_DEVICE DeviceCall make_call(DeviceEnv& env, const CtaState& state, protocol::Role role) {
+  return {.env = env,
+          .g = state.rank.geometry,
+          .m = state.rank.memory,
+          .record = state.rank.record,
+          .deadline_ns = state.deadline_ns,
+          .num_tokens = state.rank.num_tokens,
+          .grid = state.entry.grid,
+          .cta = state.entry.cta,
+          .epoch = state.entry.epoch,
+          .generation = state.generation,
+          .role = role};
+}
+
+/// Waits inside a CTA end on their own when the role they wait for ends; this bound is for the case
+/// that it does not. Longer than the waits of the roles themselves, so that theirs end first.
+MEGAMOE_DEVICE ptx::Patience inner_patience(const CtaState& state) {
+  return {2 * state.deadline_ns + 1'000'000'000};
+}
+
+}  // namespace megamoe

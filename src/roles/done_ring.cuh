@@ -1,0 +1,61 @@
+#pragma once
+
+#include "roles/consumer_thread.cuh"
+
+// The ring through which the consumer warps tell the publisher warp that a tile's results are
+// stored.
+//
+//   full[s]   one arrival of every consumer warp, after its stores of the tile; the publisher
+//   waits. empty[s]  one arrival of the publisher, once it has read the tile's info; consumer warps
+//   wait
+//             before they use the slot again.
+
+namespace megamoe {
+
+template <class ShapeType>
+struct DoneRing {
+  using Shape = ShapeType;
+  static constexpr int kSlots = 4;
+  static constexpr int kBytes = kSlots * 32;
+
+  std::uint32_t base;  ///< 16-byte aligned
+
+  MEGAMOE_DEVICE std::uint32_t info(int slot) const { return base + slot * 16; }
+  MEGAMOE_DEVICE std::uint32_t full(int slot) const { return base + kSlots * 16 + slot * 8; }
+  MEGAMOE_DEVICE std::uint32_t empty(int slot) const { return full(slot) + kSlots * 8; }
+
+  /// By one thread, before a CTA-wide barrier.
+  MEGAMOE_DEVICE void init() const {
+    for (int s = 0; s < kSlots; ++s) {
+      ptx::mbarrier_init(full(s), Shape::kConsumerThreads / 32);
+      ptx::mbarrier_init(empty(s), 1);
+    }
+    ptx::fence_mbarrier_init();
+  }
+
+  /// By all lanes of a consumer warp, after their stores. False: patience ran out.
+  MEGAMOE_DEVICE bool push(RingPosition& at, const TileInfo& tile, const ConsumerThread& thread,
+                           ptx::Patience patience) const {
+    if (!ptx::mbarrier_wait(empty(at.stage), at.parity ^ 1, patience)) return false;
+    __syncwarp();
+    if (thread.lane == 0) {
+      if (thread.warpgroup == 0 && thread.warp == 0) store_tile_info(info(at.stage), tile);
+      ptx::mbarrier_arrive(full(at.stage));
+    }
+    at.advance<kSlots>();
+    return true;
+  }
+
+  /// By all lanes of the publisher warp. False: patience ran out.
+  MEGAMOE_DEVICE bool pop(RingPosition& at, TileInfo& tile, int lane,
+                          ptx::Patience patience) const {
+    if (!ptx::mbarrier_wait(full(at.stage), at.parity, patience)) return false;
+    tile = load_tile_info(info(at.stage));
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(empty(at.stage));
+    at.advance<kSlots>();
+    return true;
+  }
+};
+
+}  // namespace megamoe

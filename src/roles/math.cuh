@@ -1,0 +1,98 @@
+#pragma once
+
+#include "roles/cta.cuh"
+#include "roles/decode_epilogue.cuh"
+#include "roles/done_ring.cuh"
+#include "roles/prefill_epilogue.cuh"
+
+// Math: the consumer warps. They know tiles by what the loader wrote beside them, and nothing of
+// the schedule.
+// Waits for: full[] of the ring; empty[] of the done ring; in decode's L1 the other consumer warps.
+// Publishes: empty[] of the ring; the done ring.
+
+namespace megamoe {
+
+/// Where an epilogue's results go.
+template <class Shape>
+class TileOutputs {
+ public:
+  MEGAMOE_DEVICE explicit TileOutputs(const RankParams& rank) : rank_(rank) {}
+
+  MEGAMOE_DEVICE ActBlock act_block(int block) const {
+    const protocol::Geometry& g = rank_.geometry;
+    const std::int64_t row =
+        static_cast<std::int64_t>(static_cast<protocol::u32>(block) % g.act_slots) * Shape::kTokens;
+    return {.codes = rank_.memory.act() + row * g.intermediate_granules * kGranule,
+            .scales =
+                reinterpret_cast<float*>(rank_.memory.act_scales()) + row * g.intermediate_granules,
+            .intermediate = static_cast<int>(g.intermediate_granules * kGranule)};
+  }
+
+  /// Gives the combine slot of a row of the block, on the row's source rank.
+  MEGAMOE_DEVICE auto row_pointer(int block) const {
+    const protocol::Geometry& g = rank_.geometry;
+    const protocol::u64* metas =
+        rank_.memory.row_metas() +
+        static_cast<std::int64_t>(static_cast<protocol::u32>(block) % g.meta_slots()) *
+            Shape::kTokens;
+    return [this, metas](int row) {
+      const protocol::Geometry& geometry = rank_.geometry;
+      const protocol::u64 meta = metas[row];
+      const protocol::u32 index = protocol::value_of(meta);
+      const protocol::u32 token = index / geometry.contributions;
+      const protocol::u32 slot = index - token * geometry.contributions;
+      const std::int64_t combine_row = static_cast<std::int64_t>(slot) * geometry.capacity + token;
+      return rank_.memory.peer(protocol::tag_of(meta)) + rank_.memory.symmetric().combine +
+             combine_row * geometry.hidden_granules * kGranule * 2;
+    };
+  }
+
+ private:
+  const RankParams& rank_;
+};
+
+/// By all consumer threads. False: patience ran out. `amax_words`: see SharedAmax (decode only).
+template <class RingType>
+MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
+                                  const DoneRing<typename RingType::Shape>& done,
+                                  const CtaState& state, std::uint32_t* amax_words) {
+  using Shape = typename RingType::Shape;
+  constexpr int kAmaxBarrier = 1;
+  const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
+  const ptx::Patience patience = inner_patience(state);
+  const TileOutputs<Shape> out(state.rank);
+  const Swiglu<true> activation{state.rank.clamp};
+  const int hidden = static_cast<int>(state.rank.geometry.hidden_granules) * kGranule;
+  RingPosition at;
+  bool ok = true;
+  if constexpr (Shape::kFamily == Family::decode) {
+    SharedAmax<Shape> amax{amax_words};
+    ok = decode_loop(ring, thread, patience,
+                     [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+                       if ((info.flags & kTileL2) != 0) {
+                         decode_l2_epilogue<Shape>(acc, thread, info, hidden,
+                                                   out.row_pointer(info.block));
+                       } else {
+                         decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block),
+                                                   activation, amax, kAmaxBarrier);
+                       }
+                       ok = done.push(at, info, thread, patience) && ok;
+                     }) &&
+         ok;
+  } else {
+    ok = prefill_loop(
+             ring, thread, patience,
+             [&](const TileInfo& info, PrefillAccumulators& acc) {
+               if ((info.flags & kTileL2) != 0) {
+                 prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
+               } else {
+                 prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
+               }
+               ok = done.push(at, info, thread, patience) && ok;
+             }) &&
+         ok;
+  }
+  return done.push(at, end_of_tiles(), thread, patience) && ok;
+}
+
+}  // namespace megamoe

@@ -1,0 +1,78 @@
+#pragma once
+
+#include "protocol/combine.hpp"
+#include "protocol/ring.hpp"
+#include "roles/cta.cuh"
+#include "roles/done_ring.cuh"
+
+// Publisher: one warp that releases finished tiles, so that no consumer warp waits for a fence.
+// Waits for: the done ring.
+// Publishes: l1_done; arrived on the sources of a tile's rows, then l2_done.
+
+namespace megamoe {
+
+/// One addition per source with rows in the tile: rows of a block are ordered by source. By a warp.
+template <class Shape>
+MEGAMOE_DEVICE void publish_tile_contributions(DeviceCall& c, const TileInfo& tile,
+                                               protocol::u32 granules, int lane) {
+  using protocol::u32;
+  constexpr int kPerLane = (Shape::kTokens + 31) / 32;
+  constexpr u32 kAll = 0xFFFFFFFFU, kNobody = 0xFFFFFFFFU;
+  const protocol::u64* metas =
+      c.m.row_metas() + static_cast<std::int64_t>(tile.block % c.g.meta_slots()) * Shape::kTokens;
+  u32 src[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int row = lane + 32 * i;
+    src[i] = row < tile.rows ? protocol::tag_of(metas[row]) : kNobody;
+  }
+  // Source by source in ascending order; lane n keeps the n-th, so that all publish at once.
+  u32 my_src = kNobody, my_rows = 0;
+  int found = 0;
+  for (u32 next = 0;;) {
+    u32 lowest = kNobody;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      if (src[i] >= next && src[i] < lowest) lowest = src[i];
+    }
+    lowest = __reduce_min_sync(kAll, lowest);
+    if (lowest == kNobody) break;
+    u32 rows = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) rows += __popc(__ballot_sync(kAll, src[i] == lowest));
+    if (found % 32 == lane) {
+      my_src = lowest;
+      my_rows = rows;
+    }
+    next = lowest + 1;
+    if (++found % 32 == 0) {
+      protocol::publish_contributions(c, 0, my_src, my_rows, granules);
+      my_src = kNobody;
+    }
+  }
+  if (my_src != kNobody) protocol::publish_contributions(c, 0, my_src, my_rows, granules);
+}
+
+/// By a warp. False: patience ran out.
+template <class Shape>
+MEGAMOE_DEVICE bool publish_tiles(const DoneRing<Shape>& done, const CtaState& state, DeviceCall& c,
+                                  int lane) {
+  const ptx::Patience patience = inner_patience(state);
+  RingPosition at;
+  TileInfo tile;
+  for (;;) {
+    if (!done.pop(at, tile, lane, patience)) return false;
+    if ((tile.flags & kTileEnd) != 0) return true;
+    if ((tile.flags & kTileL2) == 0) {
+      // One tile is one granule of the intermediate.
+      if (lane == 0) protocol::publish_l1(c, tile.block, 1);
+      continue;
+    }
+    const protocol::u32 granules = protocol::lesser(2, c.g.hidden_granules - 2 * tile.column);
+    publish_tile_contributions<Shape>(c, tile, granules, lane);
+    __syncwarp();
+    if (lane == 0) protocol::publish_l2(c, tile.block, granules);
+  }
+}
+
+}  // namespace megamoe

@@ -1,0 +1,123 @@
+#pragma once
+
+#include "protocol/combine.hpp"
+#include "protocol/route.hpp"
+#include "protocol/tickets.hpp"
+#include "roles/cta.cuh"
+#include "roles/sum.cuh"
+
+// Sum, ticket by ticket: any warp that has nothing else to do. A ticket is a token, or a piece of
+// one when tokens are few.
+// Waits for: arrived of every rank.
+// Publishes: y, to the next kernel of the stream.
+
+namespace megamoe {
+
+class Summer {
+  using u32 = protocol::u32;
+  static constexpr u32 kAll = 0xFFFFFFFFU;
+  static constexpr u32 kWarpChannels = 32 * 8;  ///< 16 bytes per lane
+  static constexpr u32 kFewTokens = 512;
+
+ public:
+  MEGAMOE_DEVICE Summer(const CtaState& state, DeviceCall& call, u32 lane)
+      : state_(state), c_(call), lane_(lane) {
+    const u32 hidden = c_.g.hidden_granules * kGranule;
+    const u32 few = c_.num_tokens <= kFewTokens / 8 ? kWarpChannels : 4 * kWarpChannels;
+    ticket_channels_ = c_.num_tokens <= kFewTokens ? few : hidden;
+    tickets_per_token_ = protocol::div_up(hidden, ticket_channels_);
+  }
+
+  /// Works until no ticket is left. False in all lanes: aborted. kAtOnce: contributions that a lane
+  /// has in flight (4 registers each).
+  template <int kAtOnce>
+  MEGAMOE_DEVICE bool run() {
+    const u32 num_tickets = c_.num_tokens * tickets_per_token_;
+    if (num_tickets == 0) return true;
+    u32 ticket = claim_ticket();
+    bool arrived = false;
+    for (;;) {
+      ticket = __shfl_sync(kAll, ticket, 0);
+      if (ticket >= num_tickets) return true;
+      const u32 next = claim_ticket();
+      if (!arrived && !wait_all()) return false;
+      arrived = true;
+      const u32 token = ticket / tickets_per_token_;
+      const u32 first = (ticket - token * tickets_per_token_) * ticket_channels_;
+      sum<kAtOnce>(token, first);
+      ticket = next;
+    }
+  }
+
+ private:
+  MEGAMOE_DEVICE u32 claim_ticket() {
+    u32 ticket = 0;
+    if (lane_ == 0) ticket = protocol::claim(c_, &c_.m.words(c_.parity())->sum_ticket[0]);
+    return ticket;  // of lane 0
+  }
+
+  MEGAMOE_DEVICE bool wait_all() {
+    bool ok = true;
+    for (u32 dst = lane_; ok && dst < c_.g.ranks; dst += 32)
+      ok = protocol::wait_arrived(c_, 0, dst);
+    return __all_sync(kAll, ok) != 0;
+  }
+
+  template <int kAtOnce>
+  MEGAMOE_DEVICE void sum(u32 token, u32 first_channel) {
+    const protocol::Geometry& g = c_.g;
+    const u32 hidden = g.hidden_granules * kGranule;
+    // Lane s knows slot s; slots without an expert have no contribution.
+    float my_weight = 1.0F;
+    bool my_used = lane_ >= g.top_k && lane_ < g.contributions;
+    if (lane_ < g.top_k) {
+      const std::int64_t i = static_cast<std::int64_t>(token) * g.top_k + lane_;
+      my_weight = c_.m.topk_weights(g.rank)[i];
+      my_used = protocol::is_expert(g, c_.m.topk_idx(g.rank)[i]);
+    }
+    const u32 used = __ballot_sync(kAll, my_used);
+    const std::int64_t slot_bytes = static_cast<std::int64_t>(g.capacity) * hidden * 2;
+    const std::byte* const row = c_.m.peer(g.rank) + c_.m.symmetric().combine +
+                                 static_cast<std::int64_t>(token) * hidden * 2;
+    std::byte* const y =
+        reinterpret_cast<std::byte*>(state_.rank.y) + static_cast<std::int64_t>(token) * hidden * 2;
+    const u32 end = protocol::lesser(first_channel + ticket_channels_, hidden);
+    for (u32 base = first_channel; base < end; base += kWarpChannels) {
+      const u32 channel = base + lane_ * 8;
+      const bool inside = channel < end;
+      float total[8] = {};
+      for (u32 slot = 0; slot < g.contributions; slot += kAtOnce) {
+        uint4 loaded[kAtOnce];
+#pragma unroll
+        for (u32 i = 0; i < kAtOnce; ++i) {
+          if (inside && (used >> (slot + i) & 1) != 0)
+            loaded[i] = ptx::load_16(row + (slot + i) * slot_bytes + channel * 2);
+        }
+#pragma unroll
+        for (u32 i = 0; i < kAtOnce; ++i) {
+          const float weight = __shfl_sync(kAll, my_weight, slot + i);
+          if ((used >> (slot + i) & 1) != 0) add_piece(loaded[i], weight, total);
+        }
+      }
+      if (inside) {
+        ptx::store_16(y + channel * 2,
+                      {ptx::to_bf16x2(total[0], total[1]), ptx::to_bf16x2(total[2], total[3]),
+                       ptx::to_bf16x2(total[4], total[5]), ptx::to_bf16x2(total[6], total[7])});
+      }
+    }
+  }
+
+  static MEGAMOE_DEVICE void add_piece(const uint4& piece, float weight, float (&total)[8]) {
+    add_bf16x2(piece.x, weight, total[0], total[1]);
+    add_bf16x2(piece.y, weight, total[2], total[3]);
+    add_bf16x2(piece.z, weight, total[4], total[5]);
+    add_bf16x2(piece.w, weight, total[6], total[7]);
+  }
+
+  const CtaState& state_;
+  DeviceCall& c_;
+  u32 lane_;
+  u32 ticket_channels_, tickets_per_token_;
+};
+
+}  // namespace megamoe
