@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/fused_params.hpp"
 #include "kernels/instances.hpp"
 #include "kernels/shared_plan.cuh"
 #include "ptx/warp.cuh"

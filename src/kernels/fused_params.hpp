@@ -1,12 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include <cuda.h>
-
-#include "protocol/fault.hpp"
-#include "protocol/geometry.hpp"
-#include "protocol/memory.hpp"
+#include "roles/rank_params.hpp"
 
 // What the host hands to one launch of the fused kernel.
 
@@ -14,47 +8,6 @@ namespace megamoe {
 
 /// Ranks that one launch may serve.
 inline constexpr int kMaxLaunchRanks = 8;
-
-/// Descriptors of one rank's operands. Weights: e4m3 [experts, rows, K], box {128, 256, 1}; rings:
-/// e4m3 [ring rows, K], box {128, block_rows}. Without shared experts their maps repeat the routed
-/// ones and are never used.
-struct RankMaps {
-  CUtensorMap w1, w2;                ///< routed experts
-  CUtensorMap shared_w1, shared_w2;  ///< shared experts
-  CUtensorMap pool;                  ///< pool ring, K = hidden
-  CUtensorMap act;                   ///< act ring, K = intermediate
-};
-
-/// FP32 scales of one set of experts' weights, [experts][rows / 128][K / 128] each; those of w1
-/// hold the gate's rows first, then the up projection's.
-struct WeightScales {
-  const float* w1;
-  const float* w2;
-};
-
-/// Where the dispatch-only mode leaves what was pulled, by row of the rank's plan (local experts
-/// in order, rows of one by source, then token). Null pointers: the ordinary mode.
-struct DispatchSnapshot {
-  std::byte* x;         ///< e4m3 [rows][hidden]
-  float* x_scales;      ///< [rows][hidden / 128]
-  std::uint64_t* meta;  ///< [rows] {source rank, token * contributions + slot}
-  float* weights;       ///< [rows] top-k weight, 1 for shared experts
-  std::uint32_t* rows;  ///< [local experts] rows of each
-};
-
-/// One rank's part of a launch, besides its descriptors.
-struct RankParams {
-  protocol::Geometry geometry;
-  protocol::Memory memory;
-  WeightScales routed;
-  WeightScales shared;
-  std::uint16_t* y;               ///< BF16 [num_tokens][hidden]
-  std::int64_t* recv_stats;       ///< [experts per rank] added to, or null
-  protocol::FaultRecord* record;  ///< device address of host-visible memory
-  DispatchSnapshot snapshot;
-  protocol::u32 num_tokens;
-  float clamp;  ///< of swiglu; may be infinite
-};
 
 /// The kernel's one parameter. Rank 0 of the launch travels in it; further (virtual) ranks lie in
 /// device memory.

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/fused_params.hpp"
 #include "protocol/leave.hpp"
 #include "protocol/plan.hpp"
 #include "ptx/mbarrier.cuh"
 #include "roles/device_env.cuh"
+#include "roles/rank_params.hpp"
 #include "roles/tile_shape.hpp"
 
 // What all roles of a CTA share, in shared memory: the rank it serves, the call it is in, and the

@@ -37,9 +37,9 @@ struct TileShape {
 
   /// Registers per thread after the split by setmaxnreg; their sum is what the launch grants.
   static constexpr int kServiceRegisters =
-      kWarpgroups == 4 ? 32 : (kFamily == Family::prefill ? 56 : 152);
+      kWarpgroups == 4 ? 32 : (kFamily == Family::prefill ? 72 : 152);
   static constexpr int kConsumerRegisters =
-      kWarpgroups == 4 ? 112 : (kFamily == Family::prefill ? 224 : 176);
+      kWarpgroups == 4 ? 112 : (kFamily == Family::prefill ? 216 : 176);
 };
 
 /// Weights on the instruction's M, tokens on its N. 64 KB of weights per stage while they fit.

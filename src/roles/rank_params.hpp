@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include <cuda.h>
+
+#include "protocol/fault.hpp"
+#include "protocol/geometry.hpp"
+#include "protocol/memory.hpp"
+
+// What the host hands to the roles of one rank.
+
+namespace megamoe {
+
+/// Descriptors of one rank's operands. Weights: e4m3 [experts, rows, K], box {128, 256, 1}; rings:
+/// e4m3 [ring rows, K], box {128, block_rows}. Without shared experts their maps repeat the routed
+/// ones and are never used.
+struct RankMaps {
+  CUtensorMap w1, w2;                ///< routed experts
+  CUtensorMap shared_w1, shared_w2;  ///< shared experts
+  CUtensorMap pool;                  ///< pool ring, K = hidden
+  CUtensorMap act;                   ///< act ring, K = intermediate
+};
+
+/// FP32 scales of one set of experts' weights, [experts][rows / 128][K / 128] each; those of w1
+/// hold the gate's rows first, then the up projection's.
+struct WeightScales {
+  const float* w1;
+  const float* w2;
+};
+
+/// Where the dispatch-only mode leaves what was pulled, by row of the rank's plan (local experts
+/// in order, rows of one by source, then token). Null pointers: the ordinary mode.
+struct DispatchSnapshot {
+  std::byte* x;         ///< e4m3 [rows][hidden]
+  float* x_scales;      ///< [rows][hidden / 128]
+  std::uint64_t* meta;  ///< [rows] {source rank, token * contributions + slot}
+  float* weights;       ///< [rows] top-k weight, 1 for shared experts
+  std::uint32_t* rows;  ///< [local experts] rows of each
+};
+
+/// One rank's part of a launch, besides its descriptors.
+struct RankParams {
+  protocol::Geometry geometry;
+  protocol::Memory memory;
+  WeightScales routed;
+  WeightScales shared;
+  std::uint16_t* y;               ///< BF16 [num_tokens][hidden]
+  std::int64_t* recv_stats;       ///< [experts per rank] added to, or null
+  protocol::FaultRecord* record;  ///< device address of host-visible memory
+  DispatchSnapshot snapshot;
+  protocol::u32 num_tokens;
+  float clamp;  ///< of swiglu; may be infinite
+};
+
+}  // namespace megamoe
