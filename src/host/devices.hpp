@@ -1,16 +1,17 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace megamoe {
 
-/// The GPUs that this process can use, and why they are not more.
+/// The GPUs that this process can use.
 struct Devices {
-  int count = 0;
-  std::string reason;  ///< where count is 0
+  std::vector<int> usable;  ///< those that the kernels run on
+  std::string reason;       ///< why there are no more
 };
 
-/// Never throws; 0 devices in a build without CUDA.
+/// Never throws; no device in a build without CUDA.
 Devices find_devices();
 
 }  // namespace megamoe

@@ -84,16 +84,17 @@ CallReport Layer::check() const {
   return report;
 }
 
-void Layer::abort() {
-  LayerState& s = *state_;
+void raise_abort(LayerState& s) {
   const auto rank = static_cast<u32>(s.rank);
   const u64 word = protocol::abort_value(s.generation, rank, protocol::Phase::caller, rank);
   s.aborted_generation = s.generation;
-  // As raise_abort does on a device: the word carries all that its readers use.
+  // As protocol::raise_abort on a device: the word carries all that its readers use.
   for (u32 r = 0; r < static_cast<u32>(s.problem.ranks); ++r) {
     s.space->store(s.memory.abort_word(r), word);
   }
 }
+
+void Layer::abort() { raise_abort(*state_); }
 
 MemoryReport Layer::memory_report() const {
   return {symmetric_layout(state_->problem).bytes, local_layout(state_->problem).bytes,

@@ -53,6 +53,9 @@ void check_call(const LayerState& state, const RankCall& call, const ForwardOpti
 KernelConfig config_for_call(const LayerState& state, int num_tokens,
                              const ForwardOptions& options);
 
+/// Raises the abort words of all ranks in the name of this one.
+void raise_abort(LayerState& state);
+
 /// Throws Error if a fault of an earlier call has not been reset.
 void throw_if_faulted(const LayerState& state);
 

@@ -9,7 +9,7 @@ constexpr const char* kReason = "this library was built without CUDA (MEGAMOE_CU
 
 }  // namespace
 
-Devices find_devices() { return {0, kReason}; }
+Devices find_devices() { return {{}, kReason}; }
 
 std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_virtual(int /*ranks*/, int /*device*/) {
   throw Error(ErrorCode::unsupported, std::string("cuda_virtual: ") + kReason);

@@ -1,0 +1,113 @@
+#include "host/cuda/cuda_rank.hpp"
+
+#include <algorithm>
+
+namespace megamoe::cuda {
+
+CudaRank::CudaRank(int device, std::size_t local_bytes)
+    : device_(device),
+      local_(device, local_bytes),
+      stage_words_(device, sizeof(StageWords)),
+      record_(sizeof(protocol::FaultRecord)),
+      bounce_(kBounceBytes),
+      deadlines_(kDeadlines * sizeof(std::uint64_t)) {}
+
+CudaRank::~CudaRank() {
+  int previous = 0;
+  cudaGetDevice(&previous);
+  cudaSetDevice(device_);
+  cudaDeviceSynchronize();
+  cudaSetDevice(previous);
+}
+
+protocol::FaultRecord& CudaRank::record() const {
+  return *reinterpret_cast<protocol::FaultRecord*>(record_.host());
+}
+protocol::FaultRecord* CudaRank::device_record() const {
+  return reinterpret_cast<protocol::FaultRecord*>(record_.device());
+}
+StageWords* CudaRank::stage_words() const {
+  return reinterpret_cast<StageWords*>(stage_words_.data());
+}
+
+void CudaRank::read(void* to, const void* from, std::size_t bytes) const {
+  const std::lock_guard lock(copying_);
+  const DeviceGuard guard(device_);
+  const BesideCapture beside;
+  for (std::size_t at = 0; at < bytes; at += kBounceBytes) {
+    const std::size_t part = std::min(kBounceBytes, bytes - at);
+    check(cudaMemcpyAsync(bounce_.host(), static_cast<const std::byte*>(from) + at, part,
+                          cudaMemcpyDefault, stream_.get()),
+          "reading device words");
+    check(cudaStreamSynchronize(stream_.get()), "reading device words");
+    std::memcpy(static_cast<std::byte*>(to) + at, bounce_.host(), part);
+  }
+}
+
+void CudaRank::write(void* to, const void* from, std::size_t bytes) {
+  const std::lock_guard lock(copying_);
+  const DeviceGuard guard(device_);
+  const BesideCapture beside;
+  for (std::size_t at = 0; at < bytes; at += kBounceBytes) {
+    const std::size_t part = std::min(kBounceBytes, bytes - at);
+    std::memcpy(bounce_.host(), static_cast<const std::byte*>(from) + at, part);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, bounce_.host(), part, cudaMemcpyDefault,
+                          stream_.get()),
+          "writing device words");
+    check(cudaStreamSynchronize(stream_.get()), "writing device words");
+  }
+}
+
+void CudaRank::fill(void* to, int byte, std::size_t bytes) {
+  const std::lock_guard lock(copying_);
+  const DeviceGuard guard(device_);
+  const BesideCapture beside;
+  check(cudaMemsetAsync(to, byte, bytes, stream_.get()), "filling device memory");
+  check(cudaStreamSynchronize(stream_.get()), "filling device memory");
+}
+
+void CudaRank::set_deadline(LocalHeader* header, protocol::u32 generation,
+                            std::uint64_t deadline_ns, cudaStream_t stream, bool capturing) {
+  if (deadline_generation_ == generation && deadline_ns_ == deadline_ns) return;
+  if (capturing) {
+    store(&header->deadline_ns, deadline_ns);
+  } else {
+    auto* value = reinterpret_cast<std::uint64_t*>(deadlines_.host()) + next_deadline_;
+    next_deadline_ = (next_deadline_ + 1) % kDeadlines;
+    *value = deadline_ns;
+    check(cudaMemcpyAsync(&header->deadline_ns, value, sizeof(*value), cudaMemcpyHostToDevice,
+                          stream),
+          "writing the deadline");
+  }
+  deadline_generation_ = generation;
+  deadline_ns_ = deadline_ns;
+}
+
+void CudaRank::require_addressable(const char* field, const void* pointer, Peers peers) {
+  if (pointer == nullptr || std::find(known_.begin(), known_.end(), pointer) != known_.end()) {
+    return;
+  }
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, pointer), field);
+  if (attributes.type == cudaMemoryTypeUnregistered) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} = {} is ordinary host memory; device {} needs memory that it can "
+                            "address",
+                            field, pointer, device_));
+  }
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != device_ &&
+      peers == Peers::refused) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{} = {} is memory of device {}, this rank runs on device {}", field,
+                            pointer, attributes.device, device_));
+  }
+  known_[next_known_] = pointer;
+  next_known_ = (next_known_ + 1) % known_.size();
+}
+
+void CudaRank::synchronize() const {
+  const DeviceGuard guard(device_);
+  check(cudaStreamSynchronize(last_stream_), "waiting for a call");
+}
+
+}  // namespace megamoe::cuda

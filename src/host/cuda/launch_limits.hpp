@@ -1,0 +1,20 @@
+#pragma once
+
+#include "host/backend.hpp"
+#include "kernels/instances.hpp"
+
+namespace megamoe::cuda {
+
+/// Throws Error(unsupported) if the CUDA kernels cannot run the problem on this device, naming the
+/// value and what runs.
+void check_problem(const Problem& problem, int device);
+
+/// The kernel of a call. Throws Error if there is none for its configuration, or its weights ask
+/// for what the kernels do not do.
+const FusedInstance& instance_for(const PreparedCall& call);
+
+/// CTAs of a launch for `launch_ranks` ranks on a device with `num_sms` SMs. Throws Error if the
+/// options leave fewer SMs than ranks.
+int grid_for(const ForwardOptions& options, int num_sms, int launch_ranks);
+
+}  // namespace megamoe::cuda
