@@ -24,6 +24,8 @@ struct LayerState {
   std::atomic<protocol::u32> aborted_generation = 0;  ///< the last in which abort() was called
   std::atomic<bool> in_flight = false;                ///< while forward has not returned
   std::string last_config;
+  /// The least deadline of the first call on a GPU after creation or reset.
+  std::chrono::nanoseconds first_call_deadline = std::chrono::seconds(60);
   std::uint64_t delay_seed = 0;  ///< see cpu::LaunchOptions
 
   [[nodiscard]] protocol::u32 epoch() const {

@@ -15,9 +15,6 @@ using cuda::DeviceGuard;
 using cuda::RankTable;
 using protocol::u32;
 
-/// Peers of a first call may still be creating their contexts.
-constexpr std::chrono::nanoseconds kFirstCallDeadline = std::chrono::seconds(60);
-
 CudaRank& rank_of(const LayerState& s) { return static_cast<CudaRank&>(*s.space); }
 
 WeightScales scales_of(const ExpertTensors& w) {
@@ -225,7 +222,7 @@ class CudaBackend final : public Backend {
     CudaRank& rank = rank_of(s);
     const bool first_call = rank.deadline_generation() != s.generation;
     const auto deadline =
-        first_call ? std::max(options.deadline, kFirstCallDeadline) : options.deadline;
+        first_call ? std::max(options.deadline, s.first_call_deadline) : options.deadline;
     rank.set_deadline(s.memory.local_header(), s.generation,
                       static_cast<std::uint64_t>(deadline.count()), call.stream, capturing);
   }

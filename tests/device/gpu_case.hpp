@@ -1,0 +1,204 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "host/layer_state.hpp"
+#include "ref/compare.hpp"
+#include "ref/reference.hpp"
+#include "tests/device/gpu_memory.hpp"
+
+namespace megamoe {
+
+/// A Group on GPUs with random weights; stages and runs calls, compares them with the reference.
+class GpuCase {
+ public:
+  /// Virtual ranks on one GPU.
+  explicit GpuCase(const Problem& problem)
+      : GpuCase(problem, std::vector<int>(static_cast<std::size_t>(problem.ranks), 0),
+                SymmetricMemory::cuda_virtual(problem.ranks, 0)) {}
+  /// A rank on each of these GPUs.
+  GpuCase(const Problem& problem, const std::vector<int>& devices)
+      : GpuCase(problem, devices, SymmetricMemory::cuda_peers(devices)) {}
+
+  Group& group() { return group_; }
+  const Problem& problem() const { return problem_; }
+  LayerState& state(int rank) { return LayerAccess::state(group_.layer(rank)); }
+  const ExpertTensors& routed(int rank) const { return ranks_[index(rank)]->routed.view(); }
+  std::uint16_t* y(int rank) { return ranks_[index(rank)]->y.data(); }
+  Stream stream(int rank) const { return ranks_[one_launch_ ? 0 : index(rank)]->stream.get(); }
+  std::vector<Stream> streams() const {
+    std::vector<Stream> all;
+    for (int r = 0; r < (one_launch_ ? 1 : problem_.ranks); ++r) all.push_back(stream(r));
+    return all;
+  }
+
+  /// Brings the inputs to where stage() reads them.
+  void upload(const ref::RandomInputs& inputs) {
+    counts_.clear();
+    for (int r = 0; r < problem_.ranks; ++r) {
+      const ref::RankTokens& tokens = inputs.ranks[index(r)];
+      Rank& rank = *ranks_[index(r)];
+      rank.hidden_states.upload(tokens.hidden_states);
+      rank.ids.upload(tokens.topk_idx);
+      rank.weights.upload(tokens.topk_weights);
+      counts_.push_back(tokens.num_tokens);
+    }
+  }
+  /// Starts the staging kernels.
+  void start_stage(float scaling = 1.0F) {
+    for (int r = 0; r < problem_.ranks; ++r) {
+      Rank& rank = *ranks_[index(r)];
+      const auto slots = static_cast<std::size_t>(counts_[index(r)]) * problem_.top_k;
+      group_.layer(r).stage(rank.hidden_states.data(),
+                            std::span<const std::int64_t>(rank.ids.data(), slots),
+                            std::span<const float>(rank.weights.data(), slots), counts_[index(r)],
+                            scaling, stream(r));
+    }
+  }
+  void stage(const ref::RandomInputs& inputs) {
+    upload(inputs);
+    start_stage();
+  }
+
+  /// Starts a call of what was staged last, y filled with NaN before.
+  void start_call(const ForwardOptions& options = {}) {
+    for (int r = 0; r < problem_.ranks; ++r) clear_y(r);
+    std::vector<RankCall> calls;
+    for (int r = 0; r < problem_.ranks; ++r) calls.push_back(call_of(r));
+    group_.forward(calls, options, streams());
+  }
+  void clear_y(int r) {
+    const cuda::DeviceGuard guard(devices_[index(r)]);
+    cuda::check(cudaMemsetAsync(y(r), 0xFF, y_values(problem_.max_tokens_per_rank) * 2, stream(r)),
+                "clearing y");
+  }
+  RankCall call_of(int r) {
+    return {y(r), counts_[index(r)], &routed(r),
+            problem_.shared_experts > 0 ? &ranks_[index(r)]->shared->view() : nullptr};
+  }
+  /// Waits, throws faults, and gives y of all ranks, rank after rank.
+  std::vector<std::uint16_t> finish_call() {
+    group_.synchronize();
+    for (int r = 0; r < problem_.ranks; ++r) group_.layer(r).check();
+    return download_y();
+  }
+  std::vector<std::uint16_t> download_y() {
+    std::vector<std::uint16_t> all;
+    for (int r = 0; r < problem_.ranks; ++r) {
+      const auto part = ranks_[index(r)]->y.download(y_values(counts_[index(r)]));
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  }
+  std::vector<std::uint16_t> run(const ForwardOptions& options = {}) {
+    start_call(options);
+    return finish_call();
+  }
+
+  /// y against the reference, within the bounds of the numerics; of large layers a sample of rows.
+  void expect_close(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
+                    const std::string& what) const {
+    const std::vector<ref::Row> all = ref::all_rows(inputs.view());
+    const double products =
+        3.0 * problem_.hidden * problem_.intermediate * problem_.contributions();
+    const std::size_t step =
+        1 + static_cast<std::size_t>(products * static_cast<double>(all.size()) / kMostProducts);
+    std::vector<ref::Row> rows;
+    std::vector<std::uint16_t> sample;
+    for (std::size_t i = 0; i < all.size(); i += step) {
+      rows.push_back(all[i]);
+      const auto first = y.begin() + static_cast<long>(i) * problem_.hidden;
+      sample.insert(sample.end(), first, first + problem_.hidden);
+    }
+    const auto expected = ref::run_rows(inputs.view(), weights_.view(), rows, kThreads);
+    const ref::Difference d = ref::compare(sample, expected, problem_.hidden);
+    EXPECT_LT(d.diff, 3e-5) << what;
+    EXPECT_LT(d.worst_row_relative_l2, 2e-2) << what << ", row " << d.worst_row;
+  }
+
+ private:
+  static constexpr double kMostProducts = 4e9;
+  static constexpr int kThreads = 8;
+  /// Bring-up faults end fast.
+  static constexpr auto kFirstCallDeadline = std::chrono::seconds(5);
+
+  struct Rank {
+    Rank(const Problem& p, int device, const ref::OwnedLayerWeights& from, std::size_t rank)
+        : routed(device, from.routed[rank]),
+          hidden_states(device, static_cast<std::size_t>(p.max_tokens_per_rank) * p.hidden),
+          ids(device, static_cast<std::size_t>(p.max_tokens_per_rank) * p.top_k),
+          weights(device, static_cast<std::size_t>(p.max_tokens_per_rank) * p.top_k),
+          y(device, static_cast<std::size_t>(p.max_tokens_per_rank) * p.hidden),
+          stream(device) {
+      if (p.shared_experts > 0) shared = std::make_unique<GpuExperts>(device, from.shared);
+    }
+    GpuExperts routed;
+    std::unique_ptr<GpuExperts> shared;
+    GpuArray<std::uint16_t> hidden_states;
+    GpuArray<std::int64_t> ids;
+    GpuArray<float> weights;
+    GpuArray<std::uint16_t> y;
+    GpuStream stream;
+  };
+
+  GpuCase(const Problem& problem, const std::vector<int>& devices,
+          std::unique_ptr<SymmetricMemory> memory)
+      : problem_(problem),
+        devices_(devices),
+        one_launch_(memory->one_launch()),
+        weights_(ref::random_layer(problem, 7)),
+        group_(problem, std::move(memory)) {
+    for (int r = 0; r < problem.ranks; ++r) {
+      ranks_.push_back(std::make_unique<Rank>(problem, devices[index(r)], weights_, index(r)));
+      state(r).first_call_deadline = kFirstCallDeadline;
+    }
+  }
+
+  static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  [[nodiscard]] std::size_t y_values(int tokens) const {
+    return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(problem_.hidden);
+  }
+
+  Problem problem_;
+  std::vector<int> devices_;
+  bool one_launch_;
+  ref::OwnedLayerWeights weights_;
+  std::vector<std::unique_ptr<Rank>> ranks_;  ///< outlives no kernel: the Group waits for them
+  std::vector<int> counts_;
+  Group group_;
+};
+
+/// The inputs of one call: the same number of tokens on every rank.
+inline ref::RandomInputs equal_inputs(const Problem& p, int tokens, const ref::Routing& routing,
+                                      std::uint64_t seed) {
+  return ref::random_inputs(p, std::vector<int>(static_cast<std::size_t>(p.ranks), tokens), routing,
+                            seed);
+}
+
+/// Options with a short deadline and this configuration.
+inline ForwardOptions with_config(const KernelConfig* config) {
+  ForwardOptions options;
+  options.config = config;
+  options.deadline = std::chrono::seconds(5);
+  return options;
+}
+
+/// The message of the Error that `call` throws; fails the test when it throws none.
+template <class Call>
+std::string error_of(Call call, ErrorCode code) {
+  try {
+    call();
+  } catch (const Error& e) {
+    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "no Error";
+  return {};
+}
+
+}  // namespace megamoe

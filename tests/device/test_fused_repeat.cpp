@@ -1,0 +1,202 @@
+// The fused kernel against itself: what must be bitwise equal.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "numerics/bf16.hpp"
+#include "tests/device/gpu_case.hpp"
+
+namespace megamoe {
+namespace {
+
+using ref::RoutingKind;
+
+Problem small_problem(int ranks) {
+  return {.ranks = ranks,
+          .experts = 48,
+          .top_k = 6,
+          .hidden = 640,
+          .intermediate = 384,
+          .max_tokens_per_rank = 200};
+}
+
+TEST(FusedRepeat, BitwiseEqualOverRepeats) {
+  struct Case {
+    int ranks, tokens, block_rows;
+    ref::Routing routing;
+  };
+  for (const Case& c :
+       {Case{1, 8, 8, {RoutingKind::uniform}}, Case{2, 48, 16, {RoutingKind::uniform}},
+        Case{3, 20, 8, {RoutingKind::one_rank}}, Case{4, 100, 32, {RoutingKind::masked, 0.5}},
+        Case{8, 50, 64, {RoutingKind::skewed}}, Case{8, 192, 128, {RoutingKind::balanced}}}) {
+    GpuCase layer(small_problem(c.ranks));
+    const KernelConfig config = config_for_block_rows(layer.problem(), c.block_rows);
+    const auto inputs = equal_inputs(layer.problem(), c.tokens, c.routing, 10);
+    layer.stage(inputs);
+    std::vector<std::uint16_t> first;
+    ASSERT_NO_THROW(first = layer.run(with_config(&config)));
+    layer.expect_close(first, inputs, "first run");
+    for (int repeat = 1; repeat <= 100; ++repeat) {
+      ASSERT_EQ(layer.run(with_config(&config)), first)
+          << "repeat " << repeat << " on " << c.ranks << " ranks";
+    }
+  }
+}
+
+TEST(FusedRepeat, ManyCallsInAStreamWithoutWaiting) {
+  GpuCase layer(small_problem(4));
+  const auto inputs = equal_inputs(layer.problem(), 60, {RoutingKind::uniform}, 11);
+  layer.stage(inputs);
+  std::vector<std::uint16_t> first;
+  ASSERT_NO_THROW(first = layer.run());
+  for (int call = 0; call < 200; ++call) {
+    layer.start_stage();
+    layer.start_call();
+  }
+  EXPECT_EQ(layer.finish_call(), first);
+  EXPECT_EQ(layer.group().layer(0).check().epoch, 201U);
+}
+
+TEST(FusedRepeat, AnyCapacity) {
+  const Problem p = small_problem(2);
+  Problem larger = p, exact = p;
+  larger.max_tokens_per_rank = 8 * p.max_tokens_per_rank;
+  exact.max_tokens_per_rank = 50;
+  const auto inputs = equal_inputs(p, 50, {RoutingKind::uniform}, 12);
+  for (const int block_rows : {16, 128}) {
+    const KernelConfig config = config_for_block_rows(exact, block_rows);
+    std::vector<std::uint16_t> first;
+    for (const Problem& problem : {exact, p, larger}) {
+      GpuCase layer(problem);
+      layer.stage(inputs);
+      std::vector<std::uint16_t> y;
+      ASSERT_NO_THROW(y = layer.run(with_config(&config)));
+      if (first.empty()) first = y;
+      EXPECT_EQ(y, first) << "capacity " << problem.max_tokens_per_rank;
+    }
+  }
+}
+
+TEST(FusedRepeat, AnySmBudget) {
+  for (const int ranks : {1, 2, 8}) {
+    GpuCase layer(small_problem(ranks));
+    const auto inputs = equal_inputs(layer.problem(), 70, {RoutingKind::uniform}, 13);
+    layer.stage(inputs);
+    for (const int block_rows : {8, 64, 128}) {
+      const KernelConfig config = config_for_block_rows(layer.problem(), block_rows);
+      ForwardOptions options = with_config(&config);
+      options.deadline = std::chrono::seconds(10);
+      std::vector<std::uint16_t> first;
+      ASSERT_NO_THROW(first = layer.run(options));
+      layer.expect_close(first, inputs, "all SMs");
+      for (const int sms : {132, 100, 32, ranks + 1, ranks}) {
+        options.num_sms = sms;
+        ASSERT_EQ(layer.run(options), first) << sms << " SMs, " << ranks << " ranks";
+      }
+      options.num_sms = 0;
+      options.reserved_sms = 40;
+      EXPECT_EQ(layer.run(options), first) << "40 SMs reserved";
+    }
+  }
+}
+
+/// A captured staging and call on the case's stream.
+class Graph {
+ public:
+  Graph(GpuCase& layer, const ForwardOptions& options) : stream_(layer.stream(0)) {
+    cudaGraph_t graph = nullptr;
+    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "begin capture");
+    layer.start_stage();
+    layer.start_call(options);
+    cuda::check(cudaStreamEndCapture(stream_, &graph), "end capture");
+    cuda::check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
+    cudaGraphDestroy(graph);
+  }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph() { cudaGraphExecDestroy(executable_); }
+  void replay() {
+    cuda::check(cudaGraphLaunch(executable_, stream_), "cudaGraphLaunch");
+    cuda::check(cudaStreamSynchronize(stream_), "graph");
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t executable_ = nullptr;
+};
+
+TEST(FusedRepeat, GraphsWithDifferentCountsReplayWithChangedInputs) {
+  for (const int ranks : {1, 2, 4}) {
+    const Problem p = small_problem(ranks);
+    GpuCase layer(p);
+    const std::vector<int> counts = {5, 40, 180};
+    std::vector<std::unique_ptr<Graph>> graphs;
+    for (const int tokens : counts) {
+      layer.stage(equal_inputs(p, tokens, {RoutingKind::uniform}, 1));
+      ASSERT_NO_THROW(layer.run());
+      graphs.push_back(std::make_unique<Graph>(layer, ForwardOptions{}));
+    }
+    for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+      const std::size_t which = (seed * 2) % counts.size();
+      const auto inputs = equal_inputs(p, counts[which], {RoutingKind::masked, 0.2}, 30 + seed);
+      layer.stage(inputs);
+      std::vector<std::uint16_t> eager;
+      ASSERT_NO_THROW(eager = layer.run());
+      layer.upload(equal_inputs(p, counts[which], {RoutingKind::one_rank}, 90 + seed));
+      graphs[which]->replay();  // other inputs in between
+      layer.upload(inputs);
+      graphs[which]->replay();
+      ASSERT_EQ(layer.finish_call(), eager) << ranks << " ranks, seed " << seed;
+      graphs[which]->replay();
+      ASSERT_EQ(layer.finish_call(), eager) << "again";
+    }
+  }
+}
+
+TEST(FusedRepeat, ManyChangingCallsOnTwoInterleavedGroups) {
+  std::mt19937 rng(14);
+  GpuCase a(small_problem(3));
+  GpuCase b(small_problem(8));
+  for (int call = 0; call < 120; ++call) {
+    GpuCase& layer = call % 2 == 0 ? a : b;
+    const Problem& p = layer.problem();
+    std::vector<int> tokens;
+    for (int r = 0; r < p.ranks; ++r)
+      tokens.push_back(rng() % 4 == 0 ? 0 : static_cast<int>(rng() % 200));
+    const ref::Routing routing{static_cast<RoutingKind>(rng() % 7), 0.4};
+    const auto inputs = ref::random_inputs(p, tokens, routing, rng());
+    const int blocks[] = {8, 16, 32, 64, 128};
+    const KernelConfig config = config_for_block_rows(p, blocks[rng() % 5]);
+    layer.stage(inputs);
+    std::vector<std::uint16_t> y;
+    ASSERT_NO_THROW(y = layer.run(with_config(&config))) << "call " << call;
+    if (call % 6 < 2) layer.expect_close(y, inputs, fmt::format("call {}", call));
+  }
+}
+
+TEST(FusedRepeat, NanStaysInItsOwnTokensRow) {
+  const Problem p = small_problem(2);
+  GpuCase layer(p);
+  auto inputs = equal_inputs(p, 30, {RoutingKind::uniform}, 15);
+  const auto hidden = static_cast<std::size_t>(p.hidden);
+  for (const int block_rows : {8, 128}) {
+    const KernelConfig config = config_for_block_rows(p, block_rows);
+    std::vector<std::uint16_t> clean, y;
+    layer.stage(inputs);
+    ASSERT_NO_THROW(clean = layer.run(with_config(&config)));
+    auto spoilt = inputs;
+    spoilt.ranks[1].hidden_states[3 * hidden + 17] = 0x7fc0;
+    layer.stage(spoilt);
+    ASSERT_NO_THROW(y = layer.run(with_config(&config)));
+    const auto same = [&](std::size_t row) {
+      const auto first = static_cast<long>(row * hidden),
+                 last = static_cast<long>(first + p.hidden);
+      return std::equal(y.begin() + first, y.begin() + last, clean.begin() + first);
+    };
+    for (std::size_t row = 0; row < 60; ++row) EXPECT_EQ(same(row), row != 33) << row;
+    EXPECT_TRUE(std::isnan(bf16_to_float(y[33 * hidden])));
+  }
+}
+
+}  // namespace
+}  // namespace megamoe

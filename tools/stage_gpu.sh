@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The stage `gpu` of tools/check.sh: builds and runs the tests that need one GPU. A binary that is there
+# already is used as it is where there is no nvcc. Ends with a line `counts: PASSED FAILED SKIPPED`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+exec tools/gpu_tests.sh build/cuda/tests/device/test_fused_layer
