@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/arguments.hpp"
+#include "cli/run_backend.hpp"
 #include "cli/run_call.hpp"
 #include "cli/run_case.hpp"
 #include "cli/run_check.hpp"
@@ -122,7 +123,8 @@ std::string run_text(const Run& run) {
 int execute_run(const RunRequest& request, Io& io) {
   if (request.output) check_output_path(*request.output);
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
-  run.output = call_layer(request, run.data, io);
+  run.request.backend = choose_backend(request, run.data.problem());
+  run.output = call_layer(run.request, run.data, io);
   run.check = check_run(request, run.data, run.output, io);
   if (request.output) write_output(*request.output, run.data.shape, run.output.y);
   io.out << (request.json ? run_json(run).dump(2) + "\n" : run_text(run));

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "cli/progress.hpp"
+#include "cli/run_cuda.hpp"
 #include "config/kernel_config.hpp"
 #include "megamoe/error.hpp"
 #include "megamoe/megamoe.hpp"
@@ -17,23 +18,6 @@ constexpr std::uint16_t kUnwritten = 0xffff;
 std::unique_ptr<SymmetricMemory> make_memory(const RunRequest& request, int ranks) {
   return request.virtual_ranks ? SymmetricMemory::host_virtual(ranks)
                                : SymmetricMemory::host(ranks);
-}
-
-long total_tokens(const RunCase& run) {
-  long total = 0;
-  for (const ref::RankTokens& rank : run.tokens) total += rank.num_tokens;
-  return total;
-}
-
-/// The configuration that the flags ask for.
-KernelConfig wanted_config(const RunRequest& request, const RunCase& run) {
-  KernelConfig config = request.block_rows > 0
-                            ? config_for_block_rows(run.problem(), request.block_rows)
-                            : choose_config(run.problem(), total_tokens(run));
-  if (request.waves > 0) config.num_waves = request.waves;
-  const std::string reason = why_invalid(run.problem(), config);
-  if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
-  return config;
 }
 
 void stage_tokens(const RunCase& run, Group& group) {
@@ -64,8 +48,26 @@ double timed_call(Group& group, std::span<const RankCall> calls, const ForwardOp
   return std::chrono::duration<double, std::micro>(end - start).count();
 }
 
-void report_first_call(const RunCase& run, Group& group, RunOutput& output) {
-  for (int r = 0; r < run.problem().ranks; ++r) {
+}  // namespace
+
+long total_tokens(const RunCase& run) {
+  long total = 0;
+  for (const ref::RankTokens& rank : run.tokens) total += rank.num_tokens;
+  return total;
+}
+
+KernelConfig wanted_config(const RunRequest& request, const RunCase& run) {
+  KernelConfig config = request.block_rows > 0
+                            ? config_for_block_rows(run.problem(), request.block_rows)
+                            : choose_config(run.problem(), total_tokens(run));
+  if (request.waves > 0) config.num_waves = request.waves;
+  const std::string reason = why_invalid(run.problem(), config);
+  if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
+  return config;
+}
+
+void report_first_call(Group& group, RunOutput& output) {
+  for (int r = 0; r < group.num_local_ranks(); ++r) {
     const CallReport report = group.layer(r).check();
     output.rows_received.push_back(report.rows_received);
     if (r == 0) output.config = report.config;
@@ -74,9 +76,8 @@ void report_first_call(const RunCase& run, Group& group, RunOutput& output) {
   output.memory_bytes = memory.symmetric_bytes + memory.local_bytes;
 }
 
-}  // namespace
-
 RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
+  if (request.backend == Backend::cuda) return call_cuda(request, run, io);
   const KernelConfig config = wanted_config(request, run);
   Group group(run.problem(), make_memory(request, run.problem().ranks));
   stage_tokens(run, group);
@@ -93,7 +94,7 @@ RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
   std::vector<RankCall> calls = rank_calls(run, output.y);
   output.times_us.push_back(timed_call(group, calls, options));
   progress.advance();
-  report_first_call(run, group, output);
+  report_first_call(group, output);
 
   // Statistics are those of the first call alone.
   options.recv_stats = nullptr;

@@ -11,6 +11,7 @@
 #include "cli/numbers.hpp"
 #include "cli/suggest.hpp"
 #include "config/kernel_config.hpp"
+#include "host/devices.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::cli {
@@ -31,10 +32,13 @@ int integer_or(const std::optional<std::string>& text, const char* flag, int low
 
 Backend parse_backend(const std::string& text) {
   constexpr std::array<std::string_view, 3> kNames = {"auto", "cpu", "cuda"};
-  if (text == "auto" || text == "cpu") return Backend::cpu;
+  if (text == "auto") return Backend::automatic;
+  if (text == "cpu") return Backend::cpu;
   if (text != "cuda") refuse(fmt::format("unknown backend '{}'{}", text, suggestion(text, kNames)));
+  const Devices found = find_devices();
+  if (!found.usable.empty()) return Backend::cuda;
   throw Error(ErrorCode::unsupported,
-              "--backend cuda: this build has no CUDA kernels; the nearest that works is cpu");
+              fmt::format("--backend cuda: {}; the nearest that works is cpu", found.reason));
 }
 
 ref::Routing parse_routing_flag(const std::string& text) {
@@ -79,6 +83,7 @@ void resolve_tuning(const RunFlags& flags, RunRequest& request) {
   if (flags.ctas && flags.num_sms) refuse("--ctas and --num-sms exclude each other");
   request.num_sms = flags.ctas ? integer_or(flags.ctas, "--ctas", 1, kMaxSms, 0)
                                : integer_or(flags.num_sms, "--num-sms", 0, kMaxSms, 0);
+  request.cpu_ctas = flags.ctas.has_value();
   request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMaxSms, 0);
   request.block_rows =
       integer_or(flags.block_rows, "--block-rows", kMinBlockRows, kMaxBlockRows, 0);
@@ -112,7 +117,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
       "topk_idx and topk_weights [tokens, top_k]; tokens are dealt to the ranks in order");
   add("--output", flags.output, "FILE", "Where to write y [tokens, hidden] BF16, as safetensors");
   group = "Call";
-  add("--backend", flags.backend, "B", "auto, cpu or cuda (default auto)");
+  add("--backend", flags.backend, "B",
+      "auto, cpu or cuda (default auto: GPUs where they run the problem)");
   app.add_flag("--virtual", flags.virtual_ranks, "All ranks in one launch")->group(group);
   add("--check", flags.check, "C",
       "Compare with the reference: full, rows:N or none (default full, rows:64 above 10 GFLOP)");
@@ -165,6 +171,16 @@ RunRequest resolve_run(const RunFlags& flags) {
   return request;
 }
 
-const char* name(Backend backend) { return backend == Backend::cpu ? "cpu" : "cuda"; }
+const char* name(Backend backend) {
+  switch (backend) {
+    case Backend::automatic:
+      return "auto";
+    case Backend::cpu:
+      return "cpu";
+    case Backend::cuda:
+      break;
+  }
+  return "cuda";
+}
 
 }  // namespace megamoe::cli

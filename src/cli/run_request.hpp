@@ -26,7 +26,7 @@ struct RunFlags {
   bool json = false;
 };
 
-enum class Backend : std::uint8_t { cpu, cuda };
+enum class Backend : std::uint8_t { automatic, cpu, cuda };
 
 /// How much of y is compared with the reference.
 struct CheckSpec {
@@ -51,12 +51,13 @@ struct RunRequest {
   int layer = 0;
   std::optional<std::string> input;
   std::optional<std::string> output;
-  Backend backend = Backend::cpu;
+  Backend backend = Backend::automatic;
   bool virtual_ranks = false;
   CheckSpec check;
   int repeat = 1;
   std::chrono::nanoseconds deadline{};
   int num_sms = 0;
+  bool cpu_ctas = false;  ///< num_sms came as --ctas
   int reserved_sms = 0;
   int block_rows = 0;  ///< 0: chosen
   int waves = 0;       ///< 0: chosen

@@ -5,7 +5,7 @@
 namespace megamoe {
 namespace {
 
-constexpr const char* kReason = "this library was built without CUDA (MEGAMOE_CUDA=OFF)";
+constexpr const char* kReason = "this build has no CUDA kernels";
 
 }  // namespace
 

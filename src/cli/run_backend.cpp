@@ -1,0 +1,51 @@
+#include "cli/run_backend.hpp"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "host/devices.hpp"
+#include "megamoe/error.hpp"
+#include "megamoe/megamoe.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+/// The flags and values that only the CPU backend takes.
+std::string why_cpu_only(const RunRequest& request, const Problem& p) {
+  if (request.cpu_ctas) return "--ctas is for the CPU; --num-sms limits a GPU";
+  if (request.waves > 1) return fmt::format("--waves = {}; GPUs run 1", request.waves);
+  if (p.precision != Precision::fp8)
+    return fmt::format("precision = {}; GPUs run fp8", name(p.precision));
+  if (p.activation.kind != ActivationKind::swiglu)
+    return fmt::format("activation = {}; GPUs run swiglu", name(p.activation.kind));
+  return {};
+}
+
+std::string why_too_few(const RunRequest& request, const Problem& p) {
+  constexpr int kMost = SymmetricMemory::kMaxVirtualRanks;
+  const Devices found = find_devices();
+  const auto gpus = static_cast<int>(found.usable.size());
+  if (gpus == 0) return found.reason;
+  if (request.virtual_ranks) {
+    if (p.ranks <= kMost) return {};
+    return fmt::format("--ranks = {}; a GPU takes up to {} virtual ranks", p.ranks, kMost);
+  }
+  if (p.ranks <= gpus) return {};
+  return fmt::format("--ranks = {} need as many GPUs, {} found; --virtual puts up to {} on one",
+                     p.ranks, gpus, kMost);
+}
+
+}  // namespace
+
+Backend choose_backend(const RunRequest& request, const Problem& problem) {
+  if (request.backend == Backend::cpu) return Backend::cpu;
+  std::string reason = why_cpu_only(request, problem);
+  if (reason.empty()) reason = why_too_few(request, problem);
+  if (reason.empty()) return Backend::cuda;
+  if (request.backend == Backend::automatic) return Backend::cpu;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("--backend cuda: {}; the nearest that works is cpu", reason));
+}
+
+}  // namespace megamoe::cli
