@@ -18,8 +18,10 @@ using cuda::DeviceGuard;
 /// A copy of `bytes` bytes on a device.
 DeviceBuffer copied(int device, const void* from, std::size_t bytes) {
   DeviceBuffer buffer(device, bytes);
-  if (bytes > 0)
-    cuda::check(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyDefault), "copying to the GPU");
+  if (bytes == 0) return buffer;
+  cuda::check(cudaMemcpy(buffer.data(), from, bytes, cudaMemcpyDefault), "copying to the GPU");
+  // Pageable memory may still be on its way when the copy returns.
+  cuda::check(cudaStreamSynchronize(nullptr), "copying to the GPU");
   return buffer;
 }
 

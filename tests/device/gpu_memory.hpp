@@ -27,6 +27,8 @@ class GpuArray {
     if (values.empty()) return;
     cuda::check(cudaMemcpy(data(), values.data(), values.size_bytes(), cudaMemcpyDefault),
                 "upload");
+    // Pageable memory may still be on its way when the copy returns.
+    cuda::check(cudaStreamSynchronize(nullptr), "upload");
   }
   [[nodiscard]] std::vector<T> download(std::size_t count) const {
     std::vector<T> values(count);

@@ -1,0 +1,71 @@
+// The run verb on one GPU, in this process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/host/cli/in_process.hpp"
+
+namespace megamoe::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+Arguments small_run(const Arguments& more) {
+  Arguments arguments = {"run", "--hidden", "640", "--intermediate", "256", "--experts",
+                         "16",  "--top-k",  "4",   "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return arguments;
+}
+
+nlohmann::json run_of(const Arguments& more) {
+  const Result result = megamoe(small_run(more));
+  EXPECT_EQ(result.status, kDone) << result.err << result.out;
+  return nlohmann::json::parse(result.out);
+}
+
+TEST(CliCuda, VirtualRanksWithEveryField) {
+  for (const char* backend : {"cuda", "auto"}) {
+    const auto json = run_of({"--backend", backend, "--virtual", "--ranks", "4", "--tokens",
+                              "0,8,48,192", "--repeat", "5", "--check", "full"});
+    EXPECT_EQ(json.at("ok"), true);
+    EXPECT_EQ(json.at("backend"), "cuda");
+    EXPECT_EQ(json.at("bitwise_repeatable"), true);
+    EXPECT_EQ(json.at("received_ok"), true);
+    EXPECT_EQ(json.at("rows_checked"), 248);
+    EXPECT_EQ(json.at("received").size(), 4U);
+    EXPECT_LT(json.at("diff"), 3e-5);
+    EXPECT_GT(json.at("time_us"), 0.0);
+    EXPECT_GT(json.at("memory_bytes"), 0);
+  }
+}
+
+TEST(CliCuda, OneRankOnOneGpu) {
+  const auto json = run_of({"--backend", "cuda", "--block-rows", "128", "--num-sms", "20"});
+  EXPECT_EQ(json.at("backend"), "cuda");
+  EXPECT_THAT(json.at("config").get<std::string>(), HasSubstr("prefill"));
+}
+
+TEST(CliCuda, AutoTakesTheCpuForWhatGpusDoNotRun) {
+  EXPECT_EQ(run_of({"--precision", "bf16"}).at("backend"), "cpu");
+  EXPECT_EQ(run_of({"--waves", "2"}).at("backend"), "cpu");
+  EXPECT_EQ(run_of({"--backend", "cpu"}).at("backend"), "cpu");
+}
+
+TEST(CliCuda, RefusesWhatGpusDoNotRunWithTheReason) {
+  const auto refusal = [](const Arguments& more) {
+    const Result result = megamoe(small_run(more));
+    EXPECT_EQ(result.status, kBadUsage);
+    EXPECT_EQ(result.out, "");
+    return result.err;
+  };
+  EXPECT_THAT(refusal({"--backend", "cuda", "--precision", "bf16"}), HasSubstr("precision = bf16"));
+  EXPECT_THAT(refusal({"--backend", "cuda", "--waves", "2"}), HasSubstr("--waves = 2"));
+  EXPECT_THAT(refusal({"--backend", "cuda", "--ctas", "2"}), HasSubstr("--ctas"));
+  EXPECT_THAT(refusal({"--backend", "cuda", "--virtual", "--ranks", "16"}),
+              HasSubstr("up to 8 virtual ranks"));
+  EXPECT_THAT(refusal({"--backend", "cuda", "--virtual", "--ranks", "4", "--num-sms", "3"}),
+              HasSubstr("needs at least 4"));
+}
+
+}  // namespace
+}  // namespace megamoe::cli
