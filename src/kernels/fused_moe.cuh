@@ -34,6 +34,7 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
     state.generation = own->generation;
     state.deadline_ns = own->deadline_ns;
     state.failed = 0;
+    for (u32& traced : state.traced) traced = 0;
     state.launch_ranks = params.launch_ranks;
     state.maps = &params.maps;
     state.entry =
@@ -55,13 +56,15 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
 
 /// The tail of every warp's work.
 template <int kAtOnce>
-MEGAMOE_DEVICE bool sum_tokens(const CtaState& state, DeviceCall& c, int lane) {
+MEGAMOE_DEVICE bool sum_tokens(const CtaState& state, DeviceCall& c, int lane,
+                               const Tracer& trace) {
   if (state.rank.snapshot.x != nullptr) return true;
-  return Summer(state, c, static_cast<protocol::u32>(lane)).template run<kAtOnce>();
+  return Summer(state, c, static_cast<protocol::u32>(lane)).template run<kAtOnce>(trace);
 }
 
 template <class Plan>
-MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall& c, int lane) {
+MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall& c, int lane,
+                                  const Tracer& trace) {
   protocol::u32 first = 0;
   if (lane == 0) first = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[0]);
   bool ok = true;
@@ -70,15 +73,15 @@ MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall&
     RingPosition at;
     if (lane == 0) ok = load_end(plan.ring(), at, inner_patience(state)) && ok;
   } else if (lane == 0) {
-    ok = schedule_tiles(plan.ring(), state, c, first);
+    ok = schedule_tiles(plan.ring(), state, c, first, trace);
   }
   return __all_sync(0xFFFFFFFFU, ok) != 0;
 }
 
 template <class Plan>
 MEGAMOE_DEVICE bool run_courier(const Plan& plan, CtaState& state, DeviceCall& c, int warp,
-                                int lane) {
-  Courier courier(state, c, plan.pulled_rows(warp), static_cast<protocol::u32>(lane));
+                                int lane, const Tracer& trace) {
+  Courier courier(state, c, plan.pulled_rows(warp), static_cast<protocol::u32>(lane), trace);
   const protocol::u32 first = courier.claim_ticket();
   if constexpr (Plan::kBulkPull) {
     auto staging = plan.staging(warp);
@@ -101,33 +104,36 @@ MEGAMOE_DEVICE bool run_courier(const Plan& plan, CtaState& state, DeviceCall& c
 
 /// The four warps that are not consumers.
 template <class Plan>
-MEGAMOE_DEVICE bool run_service(const Plan& plan, CtaState& state, int warp, int lane) {
+MEGAMOE_DEVICE bool run_service(const Plan& plan, CtaState& state, int warp) {
+  const int lane = ptx::lane_id();
   using protocol::Role;
   DeviceEnv env;
   DeviceCall c = make_call(env, state,
                            warp == 0   ? Role::scheduler
                            : warp == 3 ? Role::publisher
                                        : Role::courier);
+  Tracer trace(state, Plan::kConsumerWarps + warp);
   bool ok = true;
   if (warp == 0) {
-    ok = run_scheduler(plan, state, c, lane);
+    ok = run_scheduler(plan, state, c, lane, trace);
   } else if (warp == 3) {
     if (lane == 0) state.cleared = protocol::claim(c, &c.m.words(c.parity())->clear_ticket);
     __syncwarp();
     if (state.cleared == 0) protocol::clear_other_parity(c, lane, 32);
-    ok = publish_tiles(plan.done(), state, c, lane);
+    ok = publish_tiles(plan.done(), state, c, lane, trace);
   } else {
-    ok = run_courier(plan, state, c, warp - 1, lane);
+    ok = run_courier(plan, state, c, warp - 1, lane, trace);
   }
-  return ok && sum_tokens<4>(state, c, lane);
+  return ok && sum_tokens<4>(state, c, lane, trace);
 }
 
 template <class Plan>
-MEGAMOE_DEVICE bool run_math(const Plan& plan, CtaState& state, int lane) {
+MEGAMOE_DEVICE bool run_math(const Plan& plan, CtaState& state) {
   DeviceEnv env;
   DeviceCall c = make_call(env, state, protocol::Role::math);
-  return consume_tiles(plan.ring(), plan.done(), state, plan.amax_words()) &&
-         sum_tokens<8>(state, c, lane);
+  Tracer trace(state, threadIdx.x / 32);
+  return consume_tiles(plan.ring(), plan.done(), state, plan.amax_words(), trace) &&
+         sum_tokens<8>(state, c, ptx::lane_id(), trace);
 }
 
 /// After all roles of the CTA have joined; by all threads.
@@ -158,10 +164,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   extern __shared__ __align__(1024) std::byte shared[];
   const Plan plan(shared);
   CtaState& state = plan.state();
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x);
   plan.init(thread);
   ptx::griddepcontrol_wait();
   enter_call(state, params);
+  const Tracer trace(state, Shape::kThreads / 32);
+  if (thread == 0) trace.mark(TraceMark::entered);
 
   {
     DeviceEnv env;
@@ -172,7 +180,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (thread == 32 && !protocol::may_start(c)) state.failed = 1;
     __syncthreads();
     if (state.failed != 0 || !router.run()) return;
+    if (thread == 0) trace.mark(TraceMark::routed);
     if (!make_cta_plan<Shape::kThreads>(state, c)) return;
+    if (thread == 0) trace.mark(TraceMark::planned);
   }
   // The router's counters lay where the ring is.
   ptx::fence_proxy_async();
@@ -182,14 +192,15 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   const int warpgroup = static_cast<int>(ptx::warp_uniform(threadIdx.x / 128));
   if (warpgroup == Shape::kWarpgroups) {
     ptx::setmaxnreg_dec<Shape::kServiceRegisters>();
-    ok = run_service(plan, state, (thread / 32) % 4, lane);
+    ok = run_service(plan, state, static_cast<int>(threadIdx.x / 32) % 4);
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
-    ok = run_math(plan, state, lane);
+    ok = run_math(plan, state);
   }
   if (!ok) state.failed = 1;
   if (__syncthreads_or(!ok) != 0) return;
   leave_call(state, params);
+  if (thread == 0) trace.mark(TraceMark::left);
 #endif
 }
 

@@ -6,6 +6,13 @@
 
 namespace megamoe::ptx {
 
+/// This thread's number in its warp, read anew each time: cheaper than a register kept for it.
+MEGAMOE_DEVICE int lane_id() {
+  int lane;
+  asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+
 /// Lowers this warpgroup's register cap; every warp of the warpgroup executes it.
 template <int kRegisters>
 MEGAMOE_DEVICE void setmaxnreg_dec() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ptx/warp.cuh"
 #include "roles/ring.cuh"
 
 // Who a consumer thread is, and what both main loops do once per stage.
@@ -11,23 +12,22 @@ namespace megamoe {
 struct ConsumerThread {
   int warpgroup;  ///< among the consumers; equal in the whole warp
   int warp;       ///< of the warpgroup
-  int lane;
-  MEGAMOE_DEVICE int g() const { return lane >> 2; }
-  MEGAMOE_DEVICE int q() const { return lane & 3; }
+  static MEGAMOE_DEVICE int lane() { return ptx::lane_id(); }
+  static MEGAMOE_DEVICE int g() { return lane() >> 2; }
+  static MEGAMOE_DEVICE int q() { return lane() & 3; }
 };
 
 /// For thread `index` of the consumers (they start at a warpgroup's boundary).
 MEGAMOE_DEVICE ConsumerThread consumer_thread(int index) {
   return {.warpgroup = static_cast<int>(ptx::warp_uniform(static_cast<std::uint32_t>(index) / 128)),
-          .warp = (index / 32) % 4,
-          .lane = index % 32};
+          .warp = (index / 32) % 4};
 }
 
 /// One arrival of this warp on a stage's empty barrier, after all its lanes are done with the
 /// stage.
-MEGAMOE_DEVICE void release_stage(std::uint32_t empty, int lane) {
+MEGAMOE_DEVICE void release_stage(std::uint32_t empty) {
   __syncwarp();
-  if (lane == 0) ptx::mbarrier_arrive(empty);
+  if (ptx::lane_id() == 0) ptx::mbarrier_arrive(empty);
 }
 
 }  // namespace megamoe

@@ -5,6 +5,7 @@
 #include "protocol/tickets.hpp"
 #include "roles/cta.cuh"
 #include "roles/pull.cuh"
+#include "roles/trace.cuh"
 
 // Courier: a warp brings rows from their source ranks into the pool, a chunk of a block at a time.
 // Waits for: list entries; the pool slot (l1_done of the block before); its own copies.
@@ -24,8 +25,9 @@ class Courier {
   static constexpr u32 kAll = 0xFFFFFFFFU;
 
  public:
-  MEGAMOE_DEVICE Courier(const CtaState& state, DeviceCall& call, PulledRows& rows, u32 lane)
-      : state_(state), c_(call), rows_(rows), lane_(lane) {}
+  MEGAMOE_DEVICE Courier(const CtaState& state, DeviceCall& call, PulledRows& rows, u32 lane,
+                         const Tracer& trace)
+      : state_(state), c_(call), rows_(rows), lane_(lane), trace_(trace) {}
 
   MEGAMOE_DEVICE u32 claim_ticket() {
     u32 ticket = 0;
@@ -41,6 +43,7 @@ class Courier {
     for (;;) {
       ticket = __shfl_sync(kAll, ticket, 0);
       if (ticket >= num_chunks) return true;
+      trace_.mark(TraceMark::chunk_claimed, ticket);
       const u32 next = claim_ticket();  // under way while this chunk is pulled
       if (!pull(state_.plan.chunk(ticket), copy)) return false;
       ticket = next;
@@ -55,6 +58,7 @@ class Courier {
     bool ok = find_entry(chunk, src, index);
     if (ok && lane_ == 0) ok = protocol::wait_pool_slot(c_, chunk.block);
     if (__all_sync(kAll, ok) == 0) return false;
+    trace_.mark(TraceMark::slot_free, chunk.block);
     const u32 token = index / g.contributions;
     const std::int64_t hidden = g.hidden_granules * kGranule;
     if (lane_ < chunk.rows) {
@@ -78,6 +82,7 @@ class Courier {
     const auto row_source = [&rows](int i) { return rows.row[i]; };
     if (!copy(row_source, static_cast<int>(chunk.rows), target)) return false;
     __syncwarp();
+    trace_.mark(TraceMark::chunk_pulled, chunk.block);
     if (lane_ == 0) protocol::publish_rows(c_, chunk.block, chunk.ready_units);
     return true;
   }
@@ -113,6 +118,7 @@ class Courier {
   DeviceCall& c_;
   PulledRows& rows_;
   u32 lane_;
+  const Tracer& trace_;
 };
 
 }  // namespace megamoe

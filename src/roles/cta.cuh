@@ -14,6 +14,9 @@ namespace megamoe {
 
 inline constexpr int kMaxLocalExperts = kMaxExpertsPerRank + kMaxSharedExperts;
 
+/// Warps of a CTA, and one list for the CTA as a whole.
+inline constexpr int kMaxTraceLists = 21;
+
 struct CtaState {
   RankParams rank;
   const RankMaps* maps;
@@ -21,9 +24,11 @@ struct CtaState {
   protocol::u32 launch_ranks;
   protocol::u32 generation;
   std::uint64_t deadline_ns;
-  protocol::u32 failed;   ///< a role gave up: the call does not finish on this rank
-  protocol::u32 ticket;   ///< broadcast by one thread between two CTA-wide barriers
-  protocol::u32 cleared;  ///< ticket for clearing the other parity
+  protocol::u32 failed;  ///< a role gave up: the call does not finish on this rank
+  protocol::u32 ticket;  ///< broadcast by one thread between two CTA-wide barriers
+  protocol::u32
+      traced[kMaxTraceLists];  ///< events that each warp has recorded; the last list is the CTA's
+  protocol::u32 cleared;       ///< ticket for clearing the other parity
   protocol::Plan plan;
   protocol::u32 row_end[kMaxLocalExperts];
   protocol::u32 block_end[kMaxLocalExperts];

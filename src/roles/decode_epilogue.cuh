@@ -69,9 +69,9 @@ struct SharedAmax {
                                              int barrier_id) {
     std::uint32_t* const now = words + set * kTokens;
     set = set == 2 ? 0 : set + 1;
-    const int index = (thread.warpgroup * 4 + thread.warp) * 32 + thread.lane;
+    const int index = (thread.warpgroup * 4 + thread.warp) * 32 + thread.lane();
     if (index < kTokens) words[set * kTokens + index] = 0;
-    const SpreadMax<kValues> spread(amax, thread.lane);
+    const SpreadMax<kValues> spread(amax, thread.lane());
     if (!spread.duplicate) {
 #pragma unroll
       for (int i = 0; i < SpreadMax<kValues>::kLeft; ++i) {
@@ -168,9 +168,9 @@ MEGAMOE_DEVICE void decode_l1_epilogue(DecodeAccumulators<Shape>& acc, const Con
       }
     }
   }
-  const TokenScales<Shape> scales(shared.reduce(amax, thread, barrier_id), thread.lane);
+  const TokenScales<Shape> scales(shared.reduce(amax, thread, barrier_id), thread.lane());
   if (thread.warpgroup == 0 && thread.warp == 0) {
-    scales.store(act.scales + info.column * Shape::kTokens, info.rows, thread.lane);
+    scales.store(act.scales + info.column * Shape::kTokens, info.rows, thread.lane());
   }
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {

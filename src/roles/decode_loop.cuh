@@ -122,7 +122,7 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
       } else {
         stage.template run<Shape::kBlocksPerStage>(acc);
       }
-      release_stage(ring.empty(at.stage), thread.lane);
+      release_stage(ring.empty(at.stage));
       at.template advance<RingType::kStages>();
     }
     epilogue(info, acc);

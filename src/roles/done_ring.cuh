@@ -38,7 +38,7 @@ struct DoneRing {
                            ptx::Patience patience) const {
     if (!ptx::mbarrier_wait(empty(at.stage), at.parity ^ 1, patience)) return false;
     __syncwarp();
-    if (thread.lane == 0) {
+    if (thread.lane() == 0) {
       if (thread.warpgroup == 0 && thread.warp == 0) store_tile_info(info(at.stage), tile);
       ptx::mbarrier_arrive(full(at.stage));
     }

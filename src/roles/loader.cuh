@@ -22,7 +22,8 @@ MEGAMOE_DEVICE LoadPolicies load_policies() {
   if constexpr (Shape::kFamily == Family::decode) {
     return {.weights = ptx::evict_first_policy(), .acts = ptx::evict_last_policy()};
   } else {
-    return {.weights = ptx::evict_normal_policy(), .acts = ptx::evict_normal_policy()};
+    const ptx::CachePolicy normal = ptx::evict_normal_policy();
+    return {.weights = normal, .acts = normal};
   }
 }
 

@@ -4,6 +4,7 @@
 #include "roles/decode_epilogue.cuh"
 #include "roles/done_ring.cuh"
 #include "roles/prefill_epilogue.cuh"
+#include "roles/trace.cuh"
 
 // Math: the consumer warps. They know tiles by what the loader wrote beside them, and nothing of
 // the schedule.
@@ -55,7 +56,8 @@ class TileOutputs {
 template <class RingType>
 MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
                                   const DoneRing<typename RingType::Shape>& done,
-                                  const CtaState& state, std::uint32_t* amax_words) {
+                                  const CtaState& state, std::uint32_t* amax_words,
+                                  const Tracer& trace) {
   using Shape = typename RingType::Shape;
   constexpr int kAmaxBarrier = 1;
   const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
@@ -69,6 +71,7 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
     SharedAmax<Shape> amax{amax_words};
     ok = decode_loop(ring, thread, patience,
                      [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+                       trace.mark(TraceMark::tile_computed, info.block);
                        if ((info.flags & kTileL2) != 0) {
                          decode_l2_epilogue<Shape>(acc, thread, info, hidden,
                                                    out.row_pointer(info.block));
@@ -77,18 +80,21 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
                                                    activation, amax, kAmaxBarrier);
                        }
                        ok = done.push(at, info, thread, patience) && ok;
+                       trace.mark(TraceMark::tile_stored, info.block);
                      }) &&
          ok;
   } else {
     ok = prefill_loop(
              ring, thread, patience,
              [&](const TileInfo& info, PrefillAccumulators& acc) {
+               trace.mark(TraceMark::tile_computed, info.block);
                if ((info.flags & kTileL2) != 0) {
                  prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
                } else {
                  prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
                }
                ok = done.push(at, info, thread, patience) && ok;
+               trace.mark(TraceMark::tile_stored, info.block);
              }) &&
          ok;
   }

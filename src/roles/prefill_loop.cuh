@@ -75,7 +75,7 @@ struct PrefillStage {
 
   /// One block of K: both halves' products and their promotion. The stage is released once the
   /// tensor core has read it.
-  MEGAMOE_DEVICE void run(int stage, bool l2, PrefillAccumulators& acc, int lane) const {
+  MEGAMOE_DEVICE void run(int stage, bool l2, PrefillAccumulators& acc) const {
     float partial[64];
     const std::uint64_t acts =
         ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(stage) + act_offset));
@@ -94,7 +94,7 @@ struct PrefillStage {
     issue_prefill_half(acts, weights + 128 * kGranule / 16, partial);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_pin(partial);
-    release_stage(ring.empty(stage), lane);
+    release_stage(ring.empty(stage));
     promote_prefill_half(partial, second, acc.d[1]);
   }
 };
@@ -117,7 +117,7 @@ MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thr
     for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
       if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
         return false;
-      stage.run(at.stage, (info.flags & kTileL2) != 0, acc, thread.lane);
+      stage.run(at.stage, (info.flags & kTileL2) != 0, acc);
       at.template advance<RingType::kStages>();
     }
     epilogue(info, acc);

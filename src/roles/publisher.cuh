@@ -4,6 +4,7 @@
 #include "protocol/ring.hpp"
 #include "roles/cta.cuh"
 #include "roles/done_ring.cuh"
+#include "roles/trace.cuh"
 
 // Publisher: one warp that releases finished tiles, so that no consumer warp waits for a fence.
 // Waits for: the done ring.
@@ -56,22 +57,25 @@ MEGAMOE_DEVICE void publish_tile_contributions(DeviceCall& c, const TileInfo& ti
 /// By a warp. False: patience ran out.
 template <class Shape>
 MEGAMOE_DEVICE bool publish_tiles(const DoneRing<Shape>& done, const CtaState& state, DeviceCall& c,
-                                  int lane) {
+                                  int lane, const Tracer& trace) {
   const ptx::Patience patience = inner_patience(state);
   RingPosition at;
   TileInfo tile;
   for (;;) {
     if (!done.pop(at, tile, lane, patience)) return false;
     if ((tile.flags & kTileEnd) != 0) return true;
+    trace.mark(TraceMark::tile_popped, tile.block);
     if ((tile.flags & kTileL2) == 0) {
       // One tile is one granule of the intermediate.
       if (lane == 0) protocol::publish_l1(c, tile.block, 1);
+      trace.mark(TraceMark::tile_published, tile.block);
       continue;
     }
     const protocol::u32 granules = protocol::lesser(2, c.g.hidden_granules - 2 * tile.column);
     publish_tile_contributions<Shape>(c, tile, granules, lane);
     __syncwarp();
     if (lane == 0) protocol::publish_l2(c, tile.block, granules);
+    trace.mark(TraceMark::tile_published, tile.block);
   }
 }
 

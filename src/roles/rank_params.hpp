@@ -7,6 +7,7 @@
 #include "protocol/fault.hpp"
 #include "protocol/geometry.hpp"
 #include "protocol/memory.hpp"
+#include "roles/trace_events.hpp"
 
 // What the host hands to the roles of one rank.
 
@@ -49,6 +50,7 @@ struct RankParams {
   std::int64_t* recv_stats;       ///< [experts per rank] added to, or null
   protocol::FaultRecord* record;  ///< device address of host-visible memory
   DispatchSnapshot snapshot;
+  TraceBuffer trace;
   protocol::u32 num_tokens;
   float clamp;  ///< of swiglu; may be infinite
 };

@@ -4,6 +4,7 @@
 #include "protocol/tickets.hpp"
 #include "roles/cta.cuh"
 #include "roles/loader.cuh"
+#include "roles/trace.cuh"
 
 // Scheduler: one thread claims GEMM tickets in order, waits for their inputs and has the loader
 // bring them into the CTA's ring.
@@ -79,7 +80,7 @@ class TileSources {
 /// By one thread. `ticket` is its first, claimed already. False: a wait gave up.
 template <class RingType>
 MEGAMOE_DEVICE bool schedule_tiles(const RingType& ring, const CtaState& state, DeviceCall& c,
-                                   protocol::u32 ticket) {
+                                   protocol::u32 ticket, const Tracer& trace) {
   using Shape = typename RingType::Shape;
   const LoadPolicies policies = load_policies<Shape>();
   const ptx::Patience patience = inner_patience(state);
@@ -91,14 +92,19 @@ MEGAMOE_DEVICE bool schedule_tiles(const RingType& ring, const CtaState& state, 
   while (ok && ticket < schedule.num_tickets()) {
     // The next claim is under way while this tile is loaded.
     const protocol::u32 next = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[0]);
+    trace.mark(TraceMark::tile_claimed, ticket);
     const protocol::GemmTile t = schedule.tile(ticket);
     const protocol::Block block = state.plan.block(t.block);
-    ok = load_tile(ring, at, sources.source(t, block), sources.info(t, block), policies, patience,
-                   [&] {
-                     if (t.is_l2) return protocol::wait_l1(c, t.block);
-                     // The epilogue must not wait: it would hold the accumulators.
-                     return protocol::wait_rows(c, t.block) && protocol::wait_act_slot(c, t.block);
-                   });
+    ok = load_tile(
+        ring, at, sources.source(t, block), sources.info(t, block), policies, patience, [&] {
+          // The epilogue must not wait for the act slot: it would hold the accumulators.
+          const bool ready =
+              t.is_l2 ? protocol::wait_l1(c, t.block)
+                      : protocol::wait_rows(c, t.block) && protocol::wait_act_slot(c, t.block);
+          trace.mark(TraceMark::inputs_ready, ticket);
+          return ready;
+        });
+    trace.mark(TraceMark::tile_loaded, ticket);
     ticket = next;
   }
   if (ok && load_end(ring, at, patience)) return true;

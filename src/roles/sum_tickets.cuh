@@ -5,6 +5,7 @@
 #include "protocol/tickets.hpp"
 #include "roles/cta.cuh"
 #include "roles/sum.cuh"
+#include "roles/trace.cuh"
 
 // Sum, ticket by ticket: any warp that has nothing else to do. A ticket is a token, or a piece of
 // one when tokens are few.
@@ -31,22 +32,26 @@ class Summer {
   /// Works until no ticket is left. False in all lanes: aborted. kAtOnce: contributions that a lane
   /// has in flight (4 registers each).
   template <int kAtOnce>
-  MEGAMOE_DEVICE bool run() {
+  MEGAMOE_DEVICE bool run(const Tracer& trace) {
     const u32 num_tickets = c_.num_tokens * tickets_per_token_;
     if (num_tickets == 0) return true;
+    trace.mark(TraceMark::sum_claimed);
     u32 ticket = claim_ticket();
     bool arrived = false;
     for (;;) {
       ticket = __shfl_sync(kAll, ticket, 0);
-      if (ticket >= num_tickets) return true;
+      if (ticket >= num_tickets) break;
       const u32 next = claim_ticket();
       if (!arrived && !wait_all()) return false;
+      if (!arrived) trace.mark(TraceMark::arrived);
       arrived = true;
       const u32 token = ticket / tickets_per_token_;
       const u32 first = (ticket - token * tickets_per_token_) * ticket_channels_;
       sum<kAtOnce>(token, first);
       ticket = next;
     }
+    trace.mark(TraceMark::summed);
+    return true;
   }
 
  private:
