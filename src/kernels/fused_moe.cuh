@@ -55,11 +55,11 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
 }
 
 /// The tail of every warp's work.
-template <int kAtOnce>
+template <int kSlots, int kPieces>
 MEGAMOE_DEVICE bool sum_tokens(const CtaState& state, DeviceCall& c, int lane,
                                const Tracer& trace) {
   if (state.rank.snapshot.x != nullptr) return true;
-  return Summer(state, c, static_cast<protocol::u32>(lane)).template run<kAtOnce>(trace);
+  return Summer(state, c, static_cast<protocol::u32>(lane)).template run<kSlots, kPieces>(trace);
 }
 
 template <class Plan>
@@ -124,7 +124,7 @@ MEGAMOE_DEVICE bool run_service(const Plan& plan, CtaState& state, int warp) {
   } else {
     ok = run_courier(plan, state, c, warp - 1, lane, trace);
   }
-  return ok && sum_tokens<4>(state, c, lane, trace);
+  return ok && sum_tokens < 4, Plan::kBulkPull ? 1 : 2 > (state, c, lane, trace);
 }
 
 template <class Plan>
@@ -133,7 +133,7 @@ MEGAMOE_DEVICE bool run_math(const Plan& plan, CtaState& state) {
   DeviceCall c = make_call(env, state, protocol::Role::math);
   Tracer trace(state, threadIdx.x / 32);
   return consume_tiles(plan.ring(), plan.done(), state, plan.amax_words(), trace) &&
-         sum_tokens<8>(state, c, ptx::lane_id(), trace);
+         sum_tokens<8, 2>(state, c, ptx::lane_id(), trace);
 }
 
 /// After all roles of the CTA have joined; by all threads.

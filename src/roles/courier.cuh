@@ -98,8 +98,8 @@ class Courier {
       const u32 mine = base + lane_;
       u32 begin = 0, count = 0;
       if (mine < c_.g.ranks) {
-        begin = protocol::known_begin(c_, 0, mine, chunk.expert);
-        count = protocol::known_end(c_, 0, mine, chunk.expert) - begin;
+        begin = chunk.expert == 0 ? 0 : known_end(mine, chunk.expert - 1);
+        count = known_end(mine, chunk.expert) - begin;
       }
       const u32 here = protocol::lesser(32, c_.g.ranks - base);
       for (u32 i = 0; i < here; ++i) {
@@ -112,6 +112,11 @@ class Courier {
       }
     }
     return lane_ >= chunk.rows || protocol::read_entry(c_, 0, src, position, index);
+  }
+
+  MEGAMOE_DEVICE u32 known_end(u32 src, u32 expert) const {
+    const u32 word = src * c_.g.local_experts + expert;
+    return word < kKeptEnds ? state_.ends[word] : protocol::known_end(c_, 0, src, expert);
   }
 
   const CtaState& state_;

@@ -12,6 +12,8 @@
 
 namespace megamoe {
 
+/// Count words that a CTA keeps, [ranks][local experts]; larger groups read them again.
+inline constexpr int kKeptEnds = 1024;
 inline constexpr int kMaxLocalExperts = kMaxExpertsPerRank + kMaxSharedExperts;
 
 /// Warps of a CTA, and one list for the CTA as a whole.
@@ -30,6 +32,7 @@ struct CtaState {
       traced[kMaxTraceLists];  ///< events that each warp has recorded; the last list is the CTA's
   protocol::u32 cleared;       ///< ticket for clearing the other parity
   protocol::Plan plan;
+  protocol::u32 ends[kKeptEnds];  ///< as published: inclusive ends in each source's list
   protocol::u32 row_end[kMaxLocalExperts];
   protocol::u32 block_end[kMaxLocalExperts];
   protocol::u32 chunk_end[kMaxLocalExperts];

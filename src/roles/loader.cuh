@@ -8,6 +8,10 @@
 //   l1_done for L2), whose writers' proxy fences it relies on, and for the act slot (L1).
 // Publishes: full[s]; the first stage of a tile carries its TileInfo.
 
+#ifndef MEGAMOE_AHEAD
+#define MEGAMOE_AHEAD 99
+#endif
+
 namespace megamoe {
 
 /// How the copies of one tile are cached: weights are read once per call in decode, and by every
@@ -112,7 +116,7 @@ MEGAMOE_DEVICE bool load_tile(const RingType& ring, RingPosition& at, const Tile
                        policies);
     at.template advance<RingType::kStages>();
     ++ahead;
-  } while (ahead * kStep < k_blocks && ahead < RingType::kStages &&
+  } while (ahead * kStep < k_blocks && ahead < MEGAMOE_AHEAD && ahead < RingType::kStages &&
            ptx::mbarrier_test_wait_parity(ring.empty(at.stage), at.parity ^ 1));
 
   const bool ready = wait_inputs();

@@ -52,6 +52,7 @@ MEGAMOE_DEVICE bool make_cta_plan(CtaState& state, DeviceCall& c) {
     const u32 src = word / g.local_experts, e = word % g.local_experts;
     u32 end = 0;
     in = protocol::read_count(c, 0, src, e, end);
+    if (word < kKeptEnds) state.ends[word] = end;
     // An expert's rows of a source are its end less the end before it.
     if (end != 0) {
       atomicAdd(&rows_of[e], end);

@@ -113,11 +113,18 @@ MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thr
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     acc.clear();
+    // The last block of an expert may leave the second warpgroup without rows: the tensor core is
+    // the first's alone then.
+    const bool has_rows = thread.warpgroup * 64 < info.rows;
     // the first stage is full; only later ones are waited for
     for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
       if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
         return false;
-      stage.run(at.stage, (info.flags & kTileL2) != 0, acc);
+      if (has_rows) {
+        stage.run(at.stage, (info.flags & kTileL2) != 0, acc);
+      } else {
+        release_stage(ring.empty(at.stage));
+      }
       at.template advance<RingType::kStages>();
     }
     epilogue(info, acc);

@@ -18,20 +18,21 @@ class Summer {
   using u32 = protocol::u32;
   static constexpr u32 kAll = 0xFFFFFFFFU;
   static constexpr u32 kWarpChannels = 32 * 8;  ///< 16 bytes per lane
-  static constexpr u32 kFewTokens = 512;
+  static constexpr u32 kFewTokens = 64, kManyTokens = 4096;
 
  public:
   MEGAMOE_DEVICE Summer(const CtaState& state, DeviceCall& call, u32 lane)
       : state_(state), c_(call), lane_(lane) {
     const u32 hidden = c_.g.hidden_granules * kGranule;
-    const u32 few = c_.num_tokens <= kFewTokens / 8 ? kWarpChannels : 4 * kWarpChannels;
-    ticket_channels_ = c_.num_tokens <= kFewTokens ? few : hidden;
+    ticket_channels_ = c_.num_tokens <= kFewTokens    ? kWarpChannels
+                       : c_.num_tokens <= kManyTokens ? 4 * kWarpChannels
+                                                      : hidden;
     tickets_per_token_ = protocol::div_up(hidden, ticket_channels_);
   }
 
-  /// Works until no ticket is left. False in all lanes: aborted. kAtOnce: contributions that a lane
-  /// has in flight (4 registers each).
-  template <int kAtOnce>
+  /// Works until no ticket is left. False in all lanes: aborted. A lane has kSlots contributions of
+  /// kPieces pieces in flight, 4 registers each.
+  template <int kSlots, int kPieces>
   MEGAMOE_DEVICE bool run(const Tracer& trace) {
     const u32 num_tickets = c_.num_tokens * tickets_per_token_;
     if (num_tickets == 0) return true;
@@ -47,7 +48,7 @@ class Summer {
       arrived = true;
       const u32 token = ticket / tickets_per_token_;
       const u32 first = (ticket - token * tickets_per_token_) * ticket_channels_;
-      sum<kAtOnce>(token, first);
+      sum<kSlots, kPieces>(token, first);
       ticket = next;
     }
     trace.mark(TraceMark::summed);
@@ -68,7 +69,7 @@ class Summer {
     return __all_sync(kAll, ok) != 0;
   }
 
-  template <int kAtOnce>
+  template <int kSlots, int kPieces>
   MEGAMOE_DEVICE void sum(u32 token, u32 first_channel) {
     const protocol::Geometry& g = c_.g;
     const u32 hidden = g.hidden_granules * kGranule;
@@ -81,37 +82,46 @@ class Summer {
       my_used = protocol::is_expert(g, c_.m.topk_idx(g.rank)[i]);
     }
     const u32 used = __ballot_sync(kAll, my_used);
+    const std::int64_t token_bytes = static_cast<std::int64_t>(token) * hidden * 2;
+    const std::byte* const row = c_.m.peer(g.rank) + c_.m.symmetric().combine + token_bytes;
+    std::byte* const y = reinterpret_cast<std::byte*>(state_.rank.y) + token_bytes;
     const std::int64_t slot_bytes = static_cast<std::int64_t>(g.capacity) * hidden * 2;
-    const std::byte* const row = c_.m.peer(g.rank) + c_.m.symmetric().combine +
-                                 static_cast<std::int64_t>(token) * hidden * 2;
-    std::byte* const y =
-        reinterpret_cast<std::byte*>(state_.rank.y) + static_cast<std::int64_t>(token) * hidden * 2;
     const u32 end = protocol::lesser(first_channel + ticket_channels_, hidden);
-    for (u32 base = first_channel; base < end; base += kWarpChannels) {
-      const u32 channel = base + lane_ * 8;
-      const bool inside = channel < end;
-      float total[8] = {};
-      for (u32 slot = 0; slot < g.contributions; slot += kAtOnce) {
-        uint4 loaded[kAtOnce];
+    for (u32 base = first_channel + lane_ * 8; base - lane_ * 8 < end;
+         base += kPieces * kWarpChannels) {
+      float total[kPieces][8] = {};
+      for (u32 slot = 0; slot < g.contributions; slot += kSlots) {
+        uint4 loaded[kPieces][kSlots];
 #pragma unroll
-        for (u32 i = 0; i < kAtOnce; ++i) {
-          if (inside && (used >> (slot + i) & 1) != 0)
-            loaded[i] = ptx::load_16(row + (slot + i) * slot_bytes + channel * 2);
+        for (u32 p = 0; p < kPieces; ++p) {
+          const u32 channel = base + p * kWarpChannels;
+#pragma unroll
+          for (u32 i = 0; i < kSlots; ++i) {
+            if (channel < end && (used >> (slot + i) & 1) != 0)
+              loaded[p][i] = ptx::load_16(row + (slot + i) * slot_bytes + channel * 2);
+          }
         }
 #pragma unroll
-        for (u32 i = 0; i < kAtOnce; ++i) {
+        for (u32 i = 0; i < kSlots; ++i) {
           const float weight = __shfl_sync(kAll, my_weight, slot + i);
-          if ((used >> (slot + i) & 1) != 0) add_piece(loaded[i], weight, total);
+          if ((used >> (slot + i) & 1) != 0) {
+#pragma unroll
+            for (u32 p = 0; p < kPieces; ++p) add_piece(loaded[p][i], weight, total[p]);
+          }
         }
       }
-      if (inside) {
-        ptx::store_16(y + channel * 2,
-                      {ptx::to_bf16x2(total[0], total[1]), ptx::to_bf16x2(total[2], total[3]),
-                       ptx::to_bf16x2(total[4], total[5]), ptx::to_bf16x2(total[6], total[7])});
+#pragma unroll
+      for (u32 p = 0; p < kPieces; ++p) {
+        const u32 channel = base + p * kWarpChannels;
+        if (channel < end) ptx::store_16(y + channel * 2, rounded(total[p]));
       }
     }
   }
 
+  static MEGAMOE_DEVICE uint4 rounded(const float (&t)[8]) {
+    return {ptx::to_bf16x2(t[0], t[1]), ptx::to_bf16x2(t[2], t[3]), ptx::to_bf16x2(t[4], t[5]),
+            ptx::to_bf16x2(t[6], t[7])};
+  }
   static MEGAMOE_DEVICE void add_piece(const uint4& piece, float weight, float (&total)[8]) {
     add_bf16x2(piece.x, weight, total[0], total[1]);
     add_bf16x2(piece.y, weight, total[2], total[3]);
