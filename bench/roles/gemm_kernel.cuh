@@ -55,7 +55,8 @@ MEGAMOE_DEVICE bool load_all_tiles(const RingType& ring, const CUtensorMap* weig
                            .block = place.block,
                            .column = place.column,
                            .rows = p.block_rows[place.block]};
-    ok = load_tile(ring, at, tile, info, policies, patience, [] { return true; });
+    TileLoad<RingType> load(ring, at, tile, info, policies);
+    while (ok && load.stages_left() > 0) ok = load.start_stage(true, patience);
     if (p.lost == Lost::loader) return true;
   }
   if (ok && load_end(ring, at, patience)) return true;

@@ -24,7 +24,9 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
   KernelConfig c;
   c.block_rows = block_rows;
   c.family = block_rows == kMaxBlockRows ? Family::prefill : Family::decode;
-  c.pull_rows = std::min(block_rows, 16);
+  // Few rows per ticket, so that all couriers share the first blocks.
+  c.pull_rows = block_rows <= 16 ? 1 : block_rows <= 64 ? 2 : 4;
+  c.route_tokens = 128;
   c.sum_tokens = 4;
   // L2 trails L1 by the blocks that are in L1 at once, so that its inputs are there when its turn
   // comes.

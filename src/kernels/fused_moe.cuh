@@ -12,6 +12,7 @@
 #include "roles/route.cuh"
 #include "roles/scheduler.cuh"
 #include "roles/sum_tickets.cuh"
+#include "roles/warm_up.cuh"
 
 // The fused layer: one persistent CTA per SM. This file only composes; each role says in its own
 // file what it waits for and what it publishes.
@@ -72,8 +73,9 @@ MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall&
     ok = snapshot_blocks(state, c, first, static_cast<protocol::u32>(lane));
     RingPosition at;
     if (lane == 0) ok = load_end(plan.ring(), at, inner_patience(state)) && ok;
-  } else if (lane == 0) {
-    ok = schedule_tiles(plan.ring(), state, c, first, trace);
+  } else {
+    const auto ring = plan.ring();
+    ok = Scheduler(ring, state, c, trace).run(first);
   }
   return __all_sync(0xFFFFFFFFU, ok) != 0;
 }
@@ -170,6 +172,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   enter_call(state, params);
   const Tracer trace(state, Shape::kThreads / 32);
   if (thread == 0) trace.mark(TraceMark::entered);
+  warm_up(state);
 
   {
     DeviceEnv env;

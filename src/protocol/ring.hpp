@@ -31,21 +31,71 @@ MEGAMOE_HD u32* l2_done_word(Call<Env>& c, u32 block) {
   return c.m.l2_done(c.parity()) + block % c.g.act_slots;
 }
 
-/// Pull of `block`: waits until L1 of the block that had its pool slot is done. That also frees its
-/// row metadata: L1 of it waited for L2 of the block whose metadata slot this is.
+/// What a block waits for in one slot's counter.
+struct SlotWait {
+  const u32* word;
+  u32 target;  ///< 0: nothing to wait for
+  bool exact;  ///< equality; otherwise later generations may have passed
+  Site site;
+};
+
+/// Pull of `block`: L1 of the block that had its pool slot is done. That also frees its row
+/// metadata: L1 of it waited for L2 of the block whose metadata slot this is.
+template <class Env>
+[[nodiscard]] MEGAMOE_HD SlotWait pool_slot_wait(Call<Env>& c, u32 block) {
+  const bool first = block < c.g.pool_slots;
+  const u32 before = first ? block : block - c.g.pool_slots;
+  const u32 target = first ? 0 : l1_target(c.g, before);
+  return {l1_done_word(c, before), target, false, {Phase::pool_slot, c.g.rank, block, target}};
+}
+/// L1 of `block`: all its rows are there. The slot's next pull waits for this L1.
+template <class Env>
+[[nodiscard]] MEGAMOE_HD SlotWait rows_wait(Call<Env>& c, u32 block) {
+  const u32 target = rows_target(c.g, block);
+  return {rows_ready_word(c, block), target, true, {Phase::rows, c.g.rank, block, target}};
+}
+/// Results of L1 of `block`: L2 of the block that had its act slot is done. Its tickets are lower,
+/// but claimed is not done.
+template <class Env>
+[[nodiscard]] MEGAMOE_HD SlotWait act_slot_wait(Call<Env>& c, u32 block) {
+  const bool first = block < c.g.act_slots;
+  const u32 before = first ? block : block - c.g.act_slots;
+  const u32 target = first ? 0 : l2_target(c.g, before);
+  return {l2_done_word(c, before), target, false, {Phase::act_slot, c.g.rank, block, target}};
+}
+/// L2 of `block`: all its L1 tiles are done. The slot's next L1 waits for this L2.
+template <class Env>
+[[nodiscard]] MEGAMOE_HD SlotWait l1_wait(Call<Env>& c, u32 block) {
+  const u32 target = l1_target(c.g, block);
+  return {l1_done_word(c, block), target, true, {Phase::l1, c.g.rank, block, target}};
+}
+
+MEGAMOE_HD constexpr bool is_over(const SlotWait& wait, u64 seen) {
+  return wait.exact ? seen == wait.target : seen >= wait.target;
+}
+
+/// One look at the counter.
+template <class Env>
+[[nodiscard]] MEGAMOE_HD u64 look_at(Call<Env>& c, const SlotWait& wait) {
+  // [A:rows_ready] pairs with publish_rows, [A:l1_done] with publish_l1 (L1's reads of the pool
+  // slot are over, and its results are there), [A:l2_done] with publish_l2 (L2's reads of the act
+  // slot are over).
+  return c.env.template load<Order::acquire, Scope::gpu>(wait.word);
+}
+
+template <class Env>
+[[nodiscard]] MEGAMOE_HD bool wait_for(Call<Env>& c, const SlotWait& wait) {
+  if (wait.target == 0) return true;
+  return wait_until(
+      c, wait.site, [&] { return look_at(c, wait); },
+      [&](u64 seen) { return is_over(wait, seen); });
+}
+
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_pool_slot(Call<Env>& c, u32 block) {
-  if (block < c.g.pool_slots) return true;
-  const u32 before = block - c.g.pool_slots;
-  const u32 target = l1_target(c.g, before);
-  const bool free = wait_until(
-      c, Site{Phase::pool_slot, c.g.rank, block, target},
-      // [A:l1_done] pairs with publish_l1: L1's reads of the slot are over. Later generations may
-      // have passed.
-      [&] { return c.env.template load<Order::acquire, Scope::gpu>(l1_done_word(c, before)); },
-      [&](u64 seen) { return seen >= target; });
+  const bool free = wait_for(c, pool_slot_wait(c, block));
   // L1 read the slot by bulk loads; scales and metadata are written by ordinary stores.
-  c.env.fence_proxy_async_to_generic();
+  if (block >= c.g.pool_slots) c.env.fence_proxy_async_to_generic();
   return free;
 }
 
@@ -54,35 +104,20 @@ template <class Env>
 MEGAMOE_HD void publish_rows(Call<Env>& c, u32 block, u32 ready_units) {
   // Scales and metadata come from ordinary stores and are read by bulk loads.
   c.env.fence_proxy_generic_to_async();
-  // [R:rows_ready] -> wait_rows.
+  // [R:rows_ready] -> look_at(rows_wait).
   c.env.template fetch_add<Order::release, Scope::gpu>(rows_ready_word(c, block), ready_units);
 }
 
-/// L1 of `block`: waits for all its rows.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_rows(Call<Env>& c, u32 block) {
-  const u32 target = rows_target(c.g, block);
-  return wait_until(
-      c, Site{Phase::rows, c.g.rank, block, target},
-      // [A:rows_ready] pairs with publish_rows. Exact: the slot's next pull waits for this L1.
-      [&] { return c.env.template load<Order::acquire, Scope::gpu>(rows_ready_word(c, block)); },
-      [&](u64 seen) { return seen == target; });
+  return wait_for(c, rows_wait(c, block));
 }
 
-/// Epilogue of an L1 tile of `block`: waits until L2 of the block that had its act slot is done.
-/// Its tickets are lower, but claimed is not done.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_act_slot(Call<Env>& c, u32 block) {
-  if (block < c.g.act_slots) return true;
-  const u32 before = block - c.g.act_slots;
-  const u32 target = l2_target(c.g, before);
-  const bool free = wait_until(
-      c, Site{Phase::act_slot, c.g.rank, block, target},
-      // [A:l2_done] pairs with publish_l2: L2's reads of the slot are over.
-      [&] { return c.env.template load<Order::acquire, Scope::gpu>(l2_done_word(c, before)); },
-      [&](u64 seen) { return seen == target; });
+  const bool free = wait_for(c, act_slot_wait(c, block));
   // L2 read the slot by bulk loads; the epilogue writes it by ordinary stores.
-  c.env.fence_proxy_async_to_generic();
+  if (block >= c.g.act_slots) c.env.fence_proxy_async_to_generic();
   return free;
 }
 
@@ -91,25 +126,19 @@ template <class Env>
 MEGAMOE_HD void publish_l1(Call<Env>& c, u32 block, u32 granules) {
   // The epilogue's ordinary stores are read by bulk loads.
   c.env.fence_proxy_generic_to_async();
-  // [R:l1_done] -> wait_l1, wait_pool_slot.
+  // [R:l1_done] -> look_at(l1_wait), look_at(pool_slot_wait).
   c.env.template fetch_add<Order::release, Scope::gpu>(l1_done_word(c, block), granules);
 }
 
-/// L2 of `block`: waits for all its L1 tiles.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool wait_l1(Call<Env>& c, u32 block) {
-  const u32 target = l1_target(c.g, block);
-  return wait_until(
-      c, Site{Phase::l1, c.g.rank, block, target},
-      // [A:l1_done] pairs with publish_l1. Exact: the slot's next L1 waits for this L2.
-      [&] { return c.env.template load<Order::acquire, Scope::gpu>(l1_done_word(c, block)); },
-      [&](u64 seen) { return seen == target; });
+  return wait_for(c, l1_wait(c, block));
 }
 
 /// An L2 tile's reads of the act slot and of the row metadata are over.
 template <class Env>
 MEGAMOE_HD void publish_l2(Call<Env>& c, u32 block, u32 granules) {
-  // [R:l2_done] -> wait_act_slot.
+  // [R:l2_done] -> look_at(act_slot_wait).
   c.env.template fetch_add<Order::release, Scope::gpu>(l2_done_word(c, block), granules);
 }
 

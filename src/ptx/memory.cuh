@@ -23,4 +23,9 @@ MEGAMOE_DEVICE void store_16(void* to, const uint4& value) {
                : "memory");
 }
 
+/// Brings the line of an address into L2.
+MEGAMOE_DEVICE void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
+}
+
 }  // namespace megamoe::ptx

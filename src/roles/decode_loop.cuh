@@ -27,12 +27,13 @@ struct DecodeAccumulators {
   }
 };
 
-/// One stage's products and their promotion, for one consumer thread.
-template <class Shape>
+/// One stage's products and their promotion, for one consumer thread. kTokens: the tile's tokens as
+/// the instruction sees them, at most those of the shape.
+template <class Shape, int kTokens>
 struct DecodeStage {
   static constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
-  static constexpr int kColumns = Shape::kTokens / 8;
-  using Partial = float[Shape::kTokens / 2];
+  static constexpr int kColumns = kTokens / 8;
+  using Partial = float[kTokens / 2];
 
   std::uint32_t weights, acts;              ///< operands of this warpgroup, warp-uniform
   std::uint32_t act_scales, weight_scales;  ///< of this lane's columns; of the stage
@@ -49,7 +50,7 @@ struct DecodeStage {
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      ptx::wgmma_e4m3_ss<Shape::kTokens>(partial, a + 2 * k, b + 2 * k, k > 0);
+      ptx::wgmma_e4m3_ss<kTokens>(partial, a + 2 * k, b + 2 * k, k > 0);
     }
     ptx::wgmma_commit_group();
   }
@@ -61,7 +62,7 @@ struct DecodeStage {
     const float2 weight = load_shared_float2(weight_scales + block * 8);
     const float half = second_half ? weight.y : weight.x;
     const float low = gate_up ? weight.x : half, high = gate_up ? weight.y : half;
-    Partial& d = acc.d[row_tile];
+    float(&d)[Shape::kTokens / 2] = acc.d[row_tile];
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
       const float2 act = load_shared_float2(act_scales + block * Shape::kActScaleBytes + j * 32);
@@ -90,30 +91,27 @@ struct DecodeStage {
   }
 };
 
-/// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
-/// each tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
-/// earlier one, so that its end comes first and all warps of a warpgroup leave together.
-template <class RingType, class Epilogue>
-MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
-                                ptx::Patience patience, Epilogue&& epilogue) {
+/// What a decode tile's stages have in common, for one consumer thread.
+template <class RingType>
+struct DecodeTile {
   using Shape = typename RingType::Shape;
-  constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
-  const int row_tile_offset = thread.warpgroup * kRowTiles * 64 * kGranule;
-  DecodeAccumulators<Shape> acc;
-  DecodeStage<Shape> stage;
-  stage.second_half = thread.warpgroup * kRowTiles >= 2;
-  RingPosition at;
-  while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
-    const TileInfo info = load_tile_info(ring.info(at.stage));
-    if ((info.flags & kTileEnd) != 0) return true;
+  static constexpr int kRowTiles = DecodeAccumulators<Shape>::kRowTiles;
+  const RingType& ring;
+  const ConsumerThread& thread;
+  ptx::Patience patience;
+
+  /// All stages of a tile, of which the first is full. False when patience ran out.
+  template <int kTokens>
+  MEGAMOE_DEVICE bool run(const TileInfo& info, RingPosition& at,
+                          DecodeAccumulators<Shape>& acc) const {
+    DecodeStage<Shape, kTokens> stage;
+    stage.second_half = thread.warpgroup * kRowTiles >= 2;
     stage.gate_up = (info.flags & kTileL2) == 0;
-    acc.clear();
-    // the first stage is full; only later ones are waited for
     for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
       if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
         return false;
-      stage.weights = ptx::warp_uniform(ring.weights(at.stage) + row_tile_offset);
+      stage.weights =
+          ptx::warp_uniform(ring.weights(at.stage) + thread.warpgroup * kRowTiles * 64 * kGranule);
       stage.acts = ptx::warp_uniform(ring.acts(at.stage));
       stage.act_scales = ring.act_scales(at.stage) + thread.q() * 8;
       stage.weight_scales = ring.weight_scales(at.stage);
@@ -125,6 +123,32 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
       release_stage(ring.empty(at.stage));
       at.template advance<RingType::kStages>();
     }
+    return true;
+  }
+};
+
+/// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
+/// each tile's last stage. False when a wait lost patience; the loader's patience must be the
+/// shorter, so that its end comes first and all warps of a warpgroup leave together.
+template <class RingType, class Epilogue>
+MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
+                                ptx::Patience patience, Epilogue&& epilogue) {
+  using Shape = typename RingType::Shape;
+  DecodeAccumulators<Shape> acc;
+  const DecodeTile<RingType> tile{ring, thread, patience};
+  RingPosition at;
+  while (true) {
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    const TileInfo info = load_tile_info(ring.info(at.stage));
+    if ((info.flags & kTileEnd) != 0) return true;
+    acc.clear();
+    // Wide tiles are bound by the tensor core: half of one that has few rows is left out.
+    const bool narrow = Shape::kTokens >= 64 && ptx::warp_uniform(info.rows) <= Shape::kTokens / 2;
+    const bool done =
+        narrow ? tile.template run<(Shape::kTokens >= 64 ? Shape::kTokens / 2 : Shape::kTokens)>(
+                     info, at, acc)
+               : tile.template run<Shape::kTokens>(info, at, acc);
+    if (!done) return false;
     epilogue(info, acc);
   }
 }

@@ -8,10 +8,6 @@
 //   l1_done for L2), whose writers' proxy fences it relies on, and for the act slot (L1).
 // Publishes: full[s]; the first stage of a tile carries its TileInfo.
 
-#ifndef MEGAMOE_AHEAD
-#define MEGAMOE_AHEAD 99
-#endif
-
 namespace megamoe {
 
 /// How the copies of one tile are cached: weights are read once per call in decode, and by every
@@ -96,47 +92,75 @@ MEGAMOE_DEVICE void load_stage_acts(const RingType& ring, int stage, const TileS
                  static_cast<std::uint32_t>(blocks) * Shape::kActScaleBytes, full, policies.acts);
 }
 
-/// Brings all stages of a tile. The weights of as many stages as are free start first; then
-/// wait_inputs() waits for what the tile reads and for the room it writes to. When that gives up,
-/// the stages under way are completed with whatever the slot holds, and the first of them tells the
-/// consumers to leave. False when a wait gave up.
-template <class RingType, class WaitInputs>
-MEGAMOE_DEVICE bool load_tile(const RingType& ring, RingPosition& at, const TileSource& tile,
-                              const TileInfo& info, LoadPolicies policies, ptx::Patience patience,
-                              const WaitInputs& wait_inputs) {
+/// Brings one tile's stages into the ring, in up to three steps: the weights of its first stages,
+/// which may be under way before the activations exist; the activations of those stages; the rest.
+/// One thread issues; all lanes of its warp may call.
+template <class RingType>
+class TileLoad {
   using Shape = typename RingType::Shape;
-  constexpr int kStep = Shape::kBlocksPerStage;
-  const int k_blocks = info.k_blocks;
-  if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, patience)) return false;
-  store_tile_info(ring.info(at.stage), info);
-  RingPosition without_acts = at;
-  int ahead = 0;  // stages with weights only
-  do {
-    load_stage_weights(ring, at.stage, tile, ahead * kStep, min(kStep, k_blocks - ahead * kStep),
-                       policies);
-    at.template advance<RingType::kStages>();
-    ++ahead;
-  } while (ahead * kStep < k_blocks && ahead < MEGAMOE_AHEAD && ahead < RingType::kStages &&
-           ptx::mbarrier_test_wait_parity(ring.empty(at.stage), at.parity ^ 1));
+  static constexpr int kStep = Shape::kBlocksPerStage;
 
-  const bool ready = wait_inputs();
-  if (!ready) store_tile_info(ring.info(without_acts.stage), end_of_tiles());
-  for (int stage = 0; stage < ahead; ++stage) {
-    load_stage_acts(ring, without_acts.stage, tile, stage * kStep,
-                    min(kStep, k_blocks - stage * kStep), policies);
-    without_acts.advance<RingType::kStages>();
-  }
-  if (!ready) return false;
+ public:
+  MEGAMOE_DEVICE TileLoad(const RingType& ring, RingPosition& at, const TileSource& tile,
+                          const TileInfo& info, LoadPolicies policies)
+      : ring_(ring), at_(at), tile_(tile), info_(info), policies_(policies), first_(at) {}
 
-  for (int k_block = ahead * kStep; k_block < k_blocks; k_block += kStep) {
-    const int blocks = min(kStep, k_blocks - k_block);
-    if (!ptx::mbarrier_wait(ring.empty(at.stage), at.parity ^ 1, patience)) return false;
-    load_stage_weights(ring, at.stage, tile, k_block, blocks, policies);
-    load_stage_acts(ring, at.stage, tile, k_block, blocks, policies);
-    at.template advance<RingType::kStages>();
+  /// True if the next stage is free, without waiting.
+  MEGAMOE_DEVICE bool next_is_free() const {
+    return ptx::mbarrier_test_wait_parity(ring_.empty(at_.stage), at_.parity ^ 1);
   }
-  return true;
-}
+  /// Stages whose weights alone may be started.
+  MEGAMOE_DEVICE bool may_run_ahead() const {
+    return ahead_ < RingType::kStages && ahead_ * kStep < info_.k_blocks;
+  }
+  /// Starts the weights of the next stage, which is free.
+  MEGAMOE_DEVICE void start_weights(bool issues) {
+    if (issues) {
+      if (ahead_ == 0) store_tile_info(ring_.info(at_.stage), info_);
+      load_stage_weights(ring_, at_.stage, tile_, ahead_ * kStep, blocks_at(ahead_), policies_);
+    }
+    at_.template advance<RingType::kStages>();
+    ++ahead_;
+  }
+  /// The activations of the stages with weights. Without them (the wait gave up) the stages get
+  /// what the slot holds, and the first tells the consumers to leave.
+  MEGAMOE_DEVICE void start_acts(bool issues, bool ready) {
+    if (issues && !ready) store_tile_info(ring_.info(first_.stage), end_of_tiles());
+    for (int stage = 0; stage < ahead_; ++stage) {
+      if (issues) {
+        load_stage_acts(ring_, first_.stage, tile_, stage * kStep, blocks_at(stage), policies_);
+      }
+      first_.advance<RingType::kStages>();
+    }
+  }
+  /// Stages that are left after the first two steps.
+  MEGAMOE_DEVICE int stages_left() const { return (info_.k_blocks + kStep - 1) / kStep - ahead_; }
+  /// One stage whole. False when it did not become free.
+  MEGAMOE_DEVICE bool start_stage(bool issues, ptx::Patience patience) {
+    if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
+    if (issues) {
+      if (ahead_ == 0) store_tile_info(ring_.info(at_.stage), info_);
+      load_stage_weights(ring_, at_.stage, tile_, ahead_ * kStep, blocks_at(ahead_), policies_);
+      load_stage_acts(ring_, at_.stage, tile_, ahead_ * kStep, blocks_at(ahead_), policies_);
+    }
+    at_.template advance<RingType::kStages>();
+    ++ahead_;
+    return true;
+  }
+
+ private:
+  MEGAMOE_DEVICE int blocks_at(int stage) const {
+    return min(kStep, info_.k_blocks - stage * kStep);
+  }
+
+  const RingType& ring_;
+  RingPosition& at_;
+  const TileSource& tile_;
+  const TileInfo& info_;
+  LoadPolicies policies_;
+  RingPosition first_;
+  int ahead_ = 0;  ///< stages started
+};
 
 /// Tells the consumers to leave. Called once, after the last tile.
 template <class RingType>

@@ -6,8 +6,8 @@
 #include "roles/loader.cuh"
 #include "roles/trace.cuh"
 
-// Scheduler: one thread claims GEMM tickets in order, waits for their inputs and has the loader
-// bring them into the CTA's ring.
+// Scheduler: one warp claims GEMM tickets in order, waits for their inputs and has the loader bring
+// them into the CTA's ring.
 // Waits for: rows_ready and l2_done (L1), l1_done (L2); empty[] of the ring.
 // Publishes: full[] of the ring.
 
@@ -77,39 +77,125 @@ class TileSources {
   const RankMaps* maps_;
 };
 
-/// By one thread. `ticket` is its first, claimed already. False: a wait gave up.
+/// The scheduler of a CTA: one warp, whose lane 0 issues the copies. Two lanes look at a tile's two
+/// conditions at once.
 template <class RingType>
-MEGAMOE_DEVICE bool schedule_tiles(const RingType& ring, const CtaState& state, DeviceCall& c,
-                                   protocol::u32 ticket, const Tracer& trace) {
+class Scheduler {
+  using u32 = protocol::u32;
   using Shape = typename RingType::Shape;
-  const LoadPolicies policies = load_policies<Shape>();
-  const ptx::Patience patience = inner_patience(state);
-  const protocol::GemmSchedule schedule{state.plan.num_blocks(), c.g.l1_tiles, c.g.l2_tiles,
-                                        c.g.lag_blocks};
-  const TileSources<Shape> sources(state);
-  RingPosition at;
-  bool ok = true;
-  while (ok && ticket < schedule.num_tickets()) {
-    // The next claim is under way while this tile is loaded.
-    const protocol::u32 next = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[0]);
-    trace.mark(TraceMark::tile_claimed, ticket);
-    const protocol::GemmTile t = schedule.tile(ticket);
-    const protocol::Block block = state.plan.block(t.block);
-    ok = load_tile(
-        ring, at, sources.source(t, block), sources.info(t, block), policies, patience, [&] {
-          // The epilogue must not wait for the act slot: it would hold the accumulators.
-          const bool ready =
-              t.is_l2 ? protocol::wait_l1(c, t.block)
-                      : protocol::wait_rows(c, t.block) && protocol::wait_act_slot(c, t.block);
-          trace.mark(TraceMark::inputs_ready, ticket);
-          return ready;
-        });
-    trace.mark(TraceMark::tile_loaded, ticket);
-    ticket = next;
+  static constexpr u32 kAll = 0xFFFFFFFFU;
+  /// Weights that run ahead of their activations start at about the rate at which memory delivers
+  /// them: a deeper queue would delay the rows that they wait for.
+  static constexpr u32 kPaceCycles = Shape::kWeightBytes / 20;
+  static constexpr int kPeekStages = 3;  ///< stages before a tile's end
+
+ public:
+  MEGAMOE_DEVICE Scheduler(const RingType& ring, const CtaState& state, DeviceCall& call,
+                           const Tracer& trace)
+      : ring_(ring),
+        state_(state),
+        c_(call),
+        trace_(trace),
+        schedule_{state.plan.num_blocks(), call.g.l1_tiles, call.g.l2_tiles, call.g.lag_blocks} {}
+
+  /// `ticket` is the first, of lane 0. False in all lanes: a wait gave up.
+  MEGAMOE_DEVICE bool run(u32 ticket) {
+    bool ok = true;
+    bool ready = false;  // the tile's inputs were seen already
+    ticket = __shfl_sync(kAll, ticket, 0);
+    while (ok && ticket < schedule_.num_tickets()) {
+      // The next claim is under way while this tile is loaded.
+      u32 next = 0;
+      if (lane() == 0) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
+      trace_.mark(TraceMark::tile_claimed, ticket);
+      ok = load(ticket, next, ready);
+      trace_.mark(TraceMark::tile_loaded, ticket);
+      ticket = next;
+    }
+    const ptx::Patience patience = inner_patience(state_);
+    if (lane() == 0 && !(ok && load_end(ring_, at_, patience))) {
+      load_drain(ring_, at_, patience);
+      ok = false;
+    }
+    return __all_sync(kAll, ok) != 0;
   }
-  if (ok && load_end(ring, at, patience)) return true;
-  load_drain(ring, at, patience);
-  return false;
-}
+
+ private:
+  static MEGAMOE_DEVICE int lane() { return ptx::lane_id(); }
+
+  /// Brings the tile of `ticket`. On return `next` is equal in all lanes, and `ready` says whether
+  /// its inputs were seen.
+  MEGAMOE_DEVICE bool load(u32 ticket, u32& next, bool& ready) {
+    const protocol::GemmTile t = schedule_.tile(ticket);
+    const protocol::Block block = state_.plan.block(t.block);
+    const TileSources<Shape> sources(state_);
+    const TileSource source = sources.source(t, block);
+    const TileInfo info = sources.info(t, block);
+    TileLoad<RingType> tile(ring_, at_, source, info, load_policies<Shape>());
+    const bool issues = lane() == 0;
+    const ptx::Patience patience = inner_patience(state_);
+    if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
+    tile.start_weights(issues);
+    const bool there = ready || wait(wait_of(t), tile);
+    ready = false;
+    trace_.mark(TraceMark::inputs_ready, ticket);
+    if (!t.is_l2) c_.env.fence_proxy_async_to_generic();  // of the act slot; see wait_act_slot
+    tile.start_acts(issues, there);
+    if (!there) return false;
+    while (tile.stages_left() > kPeekStages) {
+      if (!tile.start_stage(issues, patience)) return false;
+    }
+    next = __shfl_sync(kAll, next, 0);
+    ready = next < schedule_.num_tickets() && looks_over(wait_of(schedule_.tile(next)));
+    while (tile.stages_left() > 0) {
+      if (!tile.start_stage(issues, patience)) return false;
+    }
+    return true;
+  }
+
+  /// This lane's part of what a tile waits for: its inputs, and in L1 room for its results, so that
+  /// the epilogue need not wait while it holds the accumulators.
+  MEGAMOE_DEVICE protocol::SlotWait wait_of(const protocol::GemmTile& t) {
+    if (lane() == 0)
+      return t.is_l2 ? protocol::l1_wait(c_, t.block) : protocol::rows_wait(c_, t.block);
+    protocol::SlotWait room = protocol::act_slot_wait(c_, t.block);
+    if (t.is_l2 || lane() > 1) room.target = 0;
+    return room;
+  }
+
+  /// One look by all lanes.
+  MEGAMOE_DEVICE bool looks_over(const protocol::SlotWait& wait) {
+    const bool over = wait.target == 0 || protocol::is_over(wait, protocol::look_at(c_, wait));
+    return __all_sync(kAll, over) != 0;
+  }
+
+  /// Waits; meanwhile the weights of further stages start. False in all lanes: aborted.
+  MEGAMOE_DEVICE bool wait(const protocol::SlotWait& wait, TileLoad<RingType>& tile) {
+    protocol::u64 started = 0;
+    u32 polls = 0;
+    u32 issued = static_cast<u32>(clock64());
+    for (;;) {
+      protocol::u64 seen = wait.target;
+      if (wait.target != 0) seen = protocol::look_at(c_, wait);
+      const bool over = protocol::is_over(wait, seen);
+      if (__all_sync(kAll, over) != 0) return true;
+      const bool goes_on = over || protocol::keep_waiting(c_, wait.site, seen, started, polls);
+      if (__all_sync(kAll, goes_on) == 0) return false;
+      const u32 now = __shfl_sync(kAll, static_cast<u32>(clock64()), 0);
+      if (tile.may_run_ahead() && now - issued >= kPaceCycles &&
+          __all_sync(kAll, tile.next_is_free()) != 0) {
+        tile.start_weights(lane() == 0);
+        issued = now;
+      }
+    }
+  }
+
+  const RingType& ring_;
+  const CtaState& state_;
+  DeviceCall& c_;
+  const Tracer& trace_;
+  protocol::GemmSchedule schedule_;
+  RingPosition at_;
+};
 
 }  // namespace megamoe

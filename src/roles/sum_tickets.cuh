@@ -25,7 +25,7 @@ class Summer {
       : state_(state), c_(call), lane_(lane) {
     const u32 hidden = c_.g.hidden_granules * kGranule;
     ticket_channels_ = c_.num_tokens <= kFewTokens    ? kWarpChannels
-                       : c_.num_tokens <= kManyTokens ? 4 * kWarpChannels
+                       : c_.num_tokens <= kManyTokens ? 2 * kWarpChannels
                                                       : hidden;
     tickets_per_token_ = protocol::div_up(hidden, ticket_channels_);
   }

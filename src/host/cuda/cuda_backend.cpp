@@ -37,6 +37,7 @@ RankParams rank_params(const PreparedCall& p) {
           .recv_stats = p.recv_stats,
           .record = rank_of(s).device_record(),
           .snapshot = {},
+          .trace = {},
           .num_tokens = static_cast<u32>(p.call.num_tokens),
           .clamp = s.problem.activation.clamp};
 }
