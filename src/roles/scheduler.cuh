@@ -108,7 +108,7 @@ class Scheduler {
       u32 next = 0;
       if (lane() == 0) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
       trace_.mark(TraceMark::tile_claimed, ticket);
-      ok = load(ticket, next, ready);
+      ok = bring(ticket, next, ready);
       trace_.mark(TraceMark::tile_loaded, ticket);
       ticket = next;
     }
@@ -125,7 +125,7 @@ class Scheduler {
 
   /// Brings the tile of `ticket`. On return `next` is equal in all lanes, and `ready` says whether
   /// its inputs were seen.
-  MEGAMOE_DEVICE bool load(u32 ticket, u32& next, bool& ready) {
+  MEGAMOE_DEVICE bool bring(u32 ticket, u32& next, bool& ready) {
     const protocol::GemmTile t = schedule_.tile(ticket);
     const protocol::Block block = state_.plan.block(t.block);
     const TileSources<Shape> sources(state_);
