@@ -62,7 +62,7 @@ void run_calls(std::span<LayerState* const> layers, std::span<const RankCall> ca
   }
   const InFlight in_flight(layers);
   for (const LayerState* s : layers) throw_if_known_faulted(*s);
-  for (const PreparedCall& call : prepared) call.layer->last_config = to_string(call.config);
+  for (const PreparedCall& call : prepared) call.layer->last_config = call.config;
   backend.forward(prepared, options);
 }
 

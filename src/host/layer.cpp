@@ -73,7 +73,7 @@ CallReport Layer::check() const {
   CallReport report;
   const u32 epoch = s.epoch();
   report.epoch = epoch - protocol::kFirstEpoch;
-  report.config = s.last_config;
+  if (s.last_config) report.config = to_string(*s.last_config);
   report.rows_received = report.epoch == 0 ? 0 : rows_received(s, epoch - 1);
   const LocalHeader* header = s.memory.local_header();
   if (s.space->load(&header->bad_id_claim) != 0) {

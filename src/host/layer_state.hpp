@@ -1,6 +1,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include "host/backend.hpp"
@@ -23,7 +25,7 @@ struct LayerState {
   protocol::u32 generation = 0;          ///< as in the local header
   std::atomic<protocol::u32> aborted_generation = 0;  ///< the last in which abort() was called
   std::atomic<bool> in_flight = false;                ///< while forward has not returned
-  std::string last_config;
+  std::optional<KernelConfig> last_config;
   /// The least deadline of the first call on a GPU after creation or reset.
   std::chrono::nanoseconds first_call_deadline = std::chrono::seconds(60);
   std::uint64_t delay_seed = 0;  ///< see cpu::LaunchOptions
