@@ -3,4 +3,5 @@
 # already is used as it is where there is no nvcc. Ends with a line `counts: PASSED FAILED SKIPPED`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-exec tools/gpu_tests.sh build/cuda/tests/device/test_fused_layer
+exec tools/gpu_tests.sh build/cuda/tests/device/test_fused_layer build/cuda/tests/device/test_fused_dispatch \
+  build/cuda/tests/device/test_fused_liveness build/cuda/tests/device/test_fused_many

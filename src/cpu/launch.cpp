@@ -5,6 +5,7 @@
 
 #include "cpu/host_env.hpp"
 #include "protocol/agents/courier.hpp"
+#include "protocol/agents/snapshot_agent.hpp"
 #include "protocol/leave.hpp"
 
 namespace megamoe::cpu {
@@ -60,13 +61,17 @@ void run_cta(std::span<const RankLaunch> ranks, const LaunchOptions& options) {
   Call<HostEnv> math_call = make_call(math_env, Role::math);
   if (!protocol::may_start(courier_call)) return;
 
+  const bool dispatch = rank.data.snapshot.x != nullptr;
   bool gemms_done = false;
   std::thread math([&] {
     Work work(rank.data);
-    gemms_done = protocol::GemmAgent<HostEnv, Work>(math_call, work).run();
+    gemms_done = dispatch ? protocol::SnapshotAgent<HostEnv, Work>(math_call, work).run()
+                          : protocol::GemmAgent<HostEnv, Work>(math_call, work).run();
   });
   Work work(rank.data);
-  const bool courier_done = protocol::Courier<HostEnv, Work>(courier_call, work).run();
+  protocol::Courier<HostEnv, Work> courier(
+      courier_call, work, dispatch ? protocol::Extent::dispatch : protocol::Extent::layer);
+  const bool courier_done = courier.run();
   math.join();
   if (!courier_done || !gemms_done) return;
   if (!protocol::last_out(courier_call)) return;

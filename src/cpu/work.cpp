@@ -72,6 +72,30 @@ void Work::pull_row(u32 src, u32 index, u32 block, u32 row_in_block) {
   d_.m->row_metas()[meta_row(block, row_in_block)] = protocol::row_meta(src, index);
 }
 
+void Work::snapshot_rows_of(u32 expert, u32 rows) { d_.snapshot.rows[expert] = rows; }
+
+void Work::snapshot_block(u32 block, u32 first_row, u32 rows) {
+  const Problem& p = *d_.problem;
+  const std::size_t row_bytes = activation_row_bytes(p.precision, p.hidden);
+  const std::size_t scale_row = scale_row_bytes(p.precision, p.hidden);
+  const std::size_t one = scale_bytes(p.precision);
+  const Slot slot = pool_slot(d_, block);
+  std::memcpy(d_.snapshot.x + first_row * row_bytes, slot.codes, rows * row_bytes);
+  for (u32 row = 0; row < rows; ++row) {
+    const std::size_t to = std::size_t{first_row} + row;
+    std::byte* scales = reinterpret_cast<std::byte*>(d_.snapshot.x_scales) + to * scale_row;
+    for (std::size_t k = 0; k < scale_row / one; ++k)
+      std::memcpy(scales + k * one, slot.scales + (k * d_.g->block_rows + row) * one, one);
+    const u64 meta = d_.m->row_metas()[meta_row(block, row)];
+    const u32 token = protocol::value_of(meta) / d_.g->contributions;
+    const u32 k = protocol::value_of(meta) % d_.g->contributions;
+    const float* weights = d_.m->topk_weights(protocol::tag_of(meta));
+    d_.snapshot.meta[to] = meta;
+    d_.snapshot.weights[to] =
+        k < d_.g->top_k ? weights[static_cast<std::size_t>(token) * d_.g->top_k + k] : 1.0F;
+  }
+}
+
 Work::Expert Work::expert(u32 local_expert) const {
   const bool routed = local_expert < d_.g->experts_per_rank;
   const ExpertTensors* tensors = routed ? d_.routed : d_.shared;

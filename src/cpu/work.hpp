@@ -7,6 +7,7 @@
 #include "megamoe/weights.hpp"
 #include "protocol/agents/gemm_agent.hpp"
 #include "protocol/memory.hpp"
+#include "protocol/snapshot.hpp"
 
 namespace megamoe::cpu {
 
@@ -18,6 +19,7 @@ struct CallData {
   const ExpertTensors* routed = nullptr;
   const ExpertTensors* shared = nullptr;
   std::uint16_t* y = nullptr;  ///< BF16 [num_tokens][hidden]
+  DispatchSnapshot snapshot = {};
 };
 
 /// Moves and computes real data for the protocol's agents; one object per agent. Ordering is the
@@ -40,6 +42,10 @@ class Work {
   void l2_tile(const protocol::BlockRef& block, protocol::u32 first_granule,
                protocol::u32 granules);
   [[nodiscard]] protocol::u64 row_meta(const protocol::BlockRef& block, protocol::u32 row) const;
+
+  // For the snapshot agent.
+  void snapshot_rows_of(protocol::u32 expert, protocol::u32 rows);
+  void snapshot_block(protocol::u32 block, protocol::u32 first_row, protocol::u32 rows);
 
  private:
   struct Expert {

@@ -7,6 +7,7 @@
 #include "config/kernel_config.hpp"
 #include "host/rank_space.hpp"
 #include "megamoe/megamoe.hpp"
+#include "protocol/snapshot.hpp"
 
 namespace megamoe {
 
@@ -17,6 +18,7 @@ struct PreparedCall {
   KernelConfig config;
   std::int64_t* recv_stats = nullptr;  ///< [experts per rank] or null
   Stream stream = nullptr;
+  DispatchSnapshot snapshot = {};  ///< given: only the dispatch runs, and no weights are needed
 };
 
 /// What a caller stages, checked against the Problem: [num_tokens] rows, ids int64 or int32.

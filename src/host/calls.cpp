@@ -48,16 +48,22 @@ Stream stream_of(std::span<const Stream> streams, std::size_t i) {
 }  // namespace
 
 void run_calls(std::span<LayerState* const> layers, std::span<const RankCall> calls,
-               const ForwardOptions& options, std::span<const Stream> streams) {
+               const ForwardOptions& options, std::span<const Stream> streams,
+               std::span<const DispatchSnapshot> snapshots) {
   std::vector<PreparedCall> prepared;
   Backend& backend = *layers.front()->backend;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     LayerState& s = *layers[i];
-    check_call(s, calls[i], options);
+    const DispatchSnapshot snapshot = snapshots.empty() ? DispatchSnapshot{} : snapshots[i];
+    if (snapshot.x == nullptr) {
+      check_call(s, calls[i], options);
+    } else {
+      check_dispatch(s, calls[i], options);
+    }
     std::int64_t* stats = options.recv_stats;
     if (stats != nullptr) stats += i * static_cast<std::size_t>(s.problem.experts_per_rank());
     prepared.push_back({&s, calls[i], config_for_call(s, calls[i].num_tokens, options), stats,
-                        stream_of(streams, i)});
+                        stream_of(streams, i), snapshot});
     backend.check(prepared.back(), options);
   }
   const InFlight in_flight(layers);

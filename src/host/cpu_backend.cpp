@@ -21,7 +21,8 @@ cpu::RankLaunch rank_launch(const PreparedCall& prepared) {
   launch.geometry = protocol::make_geometry(s.problem, prepared.config, s.rank,
                                             static_cast<u32>(list_entries(s.problem)));
   launch.memory = &s.memory;
-  launch.data = {&s.problem, nullptr, &s.memory, call.weights, call.shared, call.y};
+  launch.data = {&s.problem,  nullptr, &s.memory,        call.weights,
+                 call.shared, call.y,  prepared.snapshot};
   launch.record = &s.space->record();
   launch.num_tokens = static_cast<u32>(call.num_tokens);
   launch.generation = s.generation;

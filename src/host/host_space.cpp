@@ -53,6 +53,10 @@ class HostSpace final : public RankSpace {
               });
   }
   void zero(void* to, std::size_t bytes) override { std::memset(to, 0, bytes); }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) const override {
+    const auto buffer = std::make_shared<AlignedBuffer>(bytes);
+    return {buffer, buffer->data()};
+  }
 
  private:
   AlignedBuffer local_;

@@ -45,12 +45,16 @@ InputViews input_views(const LayerState& state);
 
 /// Runs the calls of these layers together, after all checks. Throws Error before anything has
 /// changed, or the fault of a call that has ended by then. recv_stats of the options belongs to the
-/// first rank, the others' follow it.
+/// first rank, the others' follow it. Snapshots: one per layer, for the dispatch-only mode, whose
+/// calls have neither y nor weights.
 void run_calls(std::span<LayerState* const> layers, std::span<const RankCall> calls,
-               const ForwardOptions& options, std::span<const Stream> streams);
+               const ForwardOptions& options, std::span<const Stream> streams,
+               std::span<const DispatchSnapshot> snapshots = {});
 
 /// Throws Error if `call` cannot run on this Layer. Nothing has been changed by then.
 void check_call(const LayerState& state, const RankCall& call, const ForwardOptions& options);
+/// The same for a call that only dispatches.
+void check_dispatch(const LayerState& state, const RankCall& call, const ForwardOptions& options);
 
 /// The configuration that `options` asks for, or the choice for this rank's tokens. Throws Error if
 /// invalid.

@@ -26,6 +26,9 @@ class RankSpace {
   virtual void write(void* to, const void* from, std::size_t bytes) = 0;
   /// Zeroes memory that no call is using.
   virtual void zero(void* to, std::size_t bytes) = 0;
+  /// More zeroed memory that this rank's calls can address; freed with the last copy of the
+  /// pointer. No call may be using it then.
+  [[nodiscard]] virtual std::shared_ptr<std::byte> allocate(std::size_t bytes) const = 0;
   /// False if reads take so long that a call should do without.
   [[nodiscard]] virtual bool reads_are_cheap() const = 0;
 

@@ -53,20 +53,15 @@ void check_tensors(const Problem& p, const ExpertTensors* w, int num_experts, co
   check_aligned("b2", w->b2, alignof(float));
 }
 
-}  // namespace
-
-void check_call(const LayerState& s, const RankCall& call, const ForwardOptions& options) {
-  const Problem& p = s.problem;
+void check_tokens(const Problem& p, const RankCall& call) {
   if (call.num_tokens < 0) refuse(fmt::format("num_tokens = {} is negative", call.num_tokens));
   if (call.num_tokens > p.max_tokens_per_rank) {
     refuse(fmt::format("num_tokens = {} is more than max_tokens_per_rank = {}", call.num_tokens,
                        p.max_tokens_per_rank));
   }
-  if (call.y == nullptr && call.num_tokens > 0)
-    refuse(fmt::format("y is null with num_tokens = {}", call.num_tokens));
-  check_aligned("y", call.y, alignof(std::uint16_t));
-  check_tensors(p, call.weights, p.experts_per_rank(), "routed");
-  if (p.shared_experts > 0) check_tensors(p, call.shared, p.shared_experts, "shared");
+}
+
+void check_options(const Problem& p, const ForwardOptions& options) {
   if (options.deadline.count() <= 0)
     refuse(fmt::format("deadline = {} ns must be positive", options.deadline.count()));
   if (options.global_num_tokens) {
@@ -79,6 +74,24 @@ void check_call(const LayerState& s, const RankCall& call, const ForwardOptions&
   if (options.num_sms < 0) refuse(fmt::format("num_sms = {} is negative", options.num_sms));
   if (options.reserved_sms < 0)
     refuse(fmt::format("reserved_sms = {} is negative", options.reserved_sms));
+}
+
+}  // namespace
+
+void check_call(const LayerState& s, const RankCall& call, const ForwardOptions& options) {
+  const Problem& p = s.problem;
+  check_tokens(p, call);
+  if (call.y == nullptr && call.num_tokens > 0)
+    refuse(fmt::format("y is null with num_tokens = {}", call.num_tokens));
+  check_aligned("y", call.y, alignof(std::uint16_t));
+  check_tensors(p, call.weights, p.experts_per_rank(), "routed");
+  if (p.shared_experts > 0) check_tensors(p, call.shared, p.shared_experts, "shared");
+  check_options(p, options);
+}
+
+void check_dispatch(const LayerState& s, const RankCall& call, const ForwardOptions& options) {
+  check_tokens(s.problem, call);
+  check_options(s.problem, options);
 }
 
 KernelConfig config_for_call(const LayerState& s, int num_tokens, const ForwardOptions& options) {

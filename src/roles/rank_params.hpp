@@ -7,6 +7,7 @@
 #include "protocol/fault.hpp"
 #include "protocol/geometry.hpp"
 #include "protocol/memory.hpp"
+#include "protocol/snapshot.hpp"
 #include "roles/trace_events.hpp"
 
 // What the host hands to the roles of one rank.
@@ -28,16 +29,6 @@ struct RankMaps {
 struct WeightScales {
   const float* w1;
   const float* w2;
-};
-
-/// Where the dispatch-only mode leaves what was pulled, by row of the rank's plan (local experts
-/// in order, rows of one by source, then token). Null pointers: the ordinary mode.
-struct DispatchSnapshot {
-  std::byte* x;         ///< e4m3 [rows][hidden]
-  float* x_scales;      ///< [rows][hidden / 128]
-  std::uint64_t* meta;  ///< [rows] {source rank, token * contributions + slot}
-  float* weights;       ///< [rows] top-k weight, 1 for shared experts
-  std::uint32_t* rows;  ///< [local experts] rows of each
 };
 
 /// One rank's part of a launch, besides its descriptors.

@@ -14,6 +14,22 @@
 
 namespace megamoe {
 
+/// One call's inputs in the memory of the ranks' GPUs.
+struct GpuInputs {
+  struct Rank {
+    Rank(int device, const ref::RankTokens& from)
+        : num_tokens(from.num_tokens),
+          hidden_states(device, std::span<const std::uint16_t>(from.hidden_states)),
+          ids(device, std::span<const std::int64_t>(from.topk_idx)),
+          weights(device, std::span<const float>(from.topk_weights)) {}
+    int num_tokens;
+    GpuArray<std::uint16_t> hidden_states;
+    GpuArray<std::int64_t> ids;
+    GpuArray<float> weights;
+  };
+  std::vector<std::unique_ptr<Rank>> ranks;
+};
+
 /// A Group on GPUs with random weights; stages and runs calls, compares them with the reference.
 class GpuCase {
  public:
@@ -28,6 +44,8 @@ class GpuCase {
   Group& group() { return group_; }
   const Problem& problem() const { return problem_; }
   LayerState& state(int rank) { return LayerAccess::state(group_.layer(rank)); }
+  const ref::OwnedLayerWeights& weights() const { return weights_; }
+  int device(int rank) const { return devices_[index(rank)]; }
   const ExpertTensors& routed(int rank) const { return ranks_[index(rank)]->routed.view(); }
   std::uint16_t* y(int rank) { return ranks_[index(rank)]->y.data(); }
   Stream stream(int rank) const { return ranks_[one_launch_ ? 0 : index(rank)]->stream.get(); }
@@ -49,6 +67,28 @@ class GpuCase {
       counts_.push_back(tokens.num_tokens);
     }
   }
+  GpuInputs to_gpu(const ref::RandomInputs& inputs) const {
+    GpuInputs out;
+    for (int r = 0; r < problem_.ranks; ++r) {
+      out.ranks.push_back(std::make_unique<GpuInputs::Rank>(device(r), inputs.ranks[index(r)]));
+    }
+    return out;
+  }
+  /// As upload, in stream order.
+  void start_upload(const GpuInputs& inputs) {
+    counts_.clear();
+    for (int r = 0; r < problem_.ranks; ++r) {
+      const GpuInputs::Rank& from = *inputs.ranks[index(r)];
+      const Rank& to = *ranks_[index(r)];
+      const auto tokens = static_cast<std::size_t>(from.num_tokens);
+      const auto hidden = static_cast<std::size_t>(problem_.hidden);
+      const auto slots = tokens * static_cast<std::size_t>(problem_.top_k);
+      start_copy(to.hidden_states.data(), from.hidden_states.data(), tokens * hidden * 2, r);
+      start_copy(to.ids.data(), from.ids.data(), slots * sizeof(std::int64_t), r);
+      start_copy(to.weights.data(), from.weights.data(), slots * sizeof(float), r);
+      counts_.push_back(from.num_tokens);
+    }
+  }
   /// Starts the staging kernels.
   void start_stage(float scaling = 1.0F) {
     for (int r = 0; r < problem_.ranks; ++r) {
@@ -68,6 +108,10 @@ class GpuCase {
   /// Starts a call of what was staged last, y filled with NaN before.
   void start_call(const ForwardOptions& options = {}) {
     for (int r = 0; r < problem_.ranks; ++r) clear_y(r);
+    start_call_only(options);
+  }
+  /// The same, y left as it is.
+  void start_call_only(const ForwardOptions& options = {}) {
     std::vector<RankCall> calls;
     for (int r = 0; r < problem_.ranks; ++r) calls.push_back(call_of(r));
     group_.forward(calls, options, streams());
@@ -103,22 +147,31 @@ class GpuCase {
   /// y against the reference, within the bounds of the numerics; of large layers a sample of rows.
   void expect_close(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
                     const std::string& what) const {
-    const std::vector<ref::Row> all = ref::all_rows(inputs.view());
     const double products =
         3.0 * problem_.hidden * problem_.intermediate * problem_.contributions();
+    const std::size_t rows = ref::all_rows(inputs.view()).size();
     const std::size_t step =
-        1 + static_cast<std::size_t>(products * static_cast<double>(all.size()) / kMostProducts);
+        1 + static_cast<std::size_t>(products * static_cast<double>(rows) / kMostProducts);
+    const ref::Difference d = difference(y, inputs, 0, step);
+    EXPECT_LT(d.diff, kMostDiff) << what;
+    EXPECT_LT(d.worst_row_relative_l2, kMostRowError) << what << ", row " << d.worst_row;
+  }
+  static constexpr double kMostDiff = 3e-5;
+  static constexpr double kMostRowError = 2e-2;
+
+  /// Every step-th row of y, from row `first` on, against the reference.
+  ref::Difference difference(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
+                             std::size_t first, std::size_t step) const {
+    const std::vector<ref::Row> all = ref::all_rows(inputs.view());
     std::vector<ref::Row> rows;
     std::vector<std::uint16_t> sample;
-    for (std::size_t i = 0; i < all.size(); i += step) {
+    for (std::size_t i = first; i < all.size(); i += step) {
       rows.push_back(all[i]);
-      const auto first = y.begin() + static_cast<long>(i) * problem_.hidden;
-      sample.insert(sample.end(), first, first + problem_.hidden);
+      const auto row = y.begin() + static_cast<long>(i) * problem_.hidden;
+      sample.insert(sample.end(), row, row + problem_.hidden);
     }
     const auto expected = ref::run_rows(inputs.view(), weights_.view(), rows, kThreads);
-    const ref::Difference d = ref::compare(sample, expected, problem_.hidden);
-    EXPECT_LT(d.diff, 3e-5) << what;
-    EXPECT_LT(d.worst_row_relative_l2, 2e-2) << what << ", row " << d.worst_row;
+    return ref::compare(sample, expected, problem_.hidden);
   }
 
  private:
@@ -159,6 +212,12 @@ class GpuCase {
     }
   }
 
+  void start_copy(void* to, const void* from, std::size_t bytes, int rank) const {
+    if (bytes == 0) return;
+    const cuda::DeviceGuard guard(device(rank));
+    cuda::check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream(rank)),
+                "copying inputs");
+  }
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   [[nodiscard]] std::size_t y_values(int tokens) const {
     return static_cast<std::size_t>(tokens) * static_cast<std::size_t>(problem_.hidden);

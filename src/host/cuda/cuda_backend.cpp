@@ -17,8 +17,11 @@ using protocol::u32;
 
 CudaRank& rank_of(const LayerState& s) { return static_cast<CudaRank&>(*s.space); }
 
-WeightScales scales_of(const ExpertTensors& w) {
-  return {reinterpret_cast<const float*>(w.w1_scales), reinterpret_cast<const float*>(w.w2_scales)};
+/// A call that only dispatches has no weights.
+WeightScales scales_of(const ExpertTensors* w) {
+  if (w == nullptr) return {};
+  return {reinterpret_cast<const float*>(w->w1_scales),
+          reinterpret_cast<const float*>(w->w2_scales)};
 }
 
 const ExpertTensors* shared_of(const PreparedCall& p) {
@@ -31,18 +34,20 @@ RankParams rank_params(const PreparedCall& p) {
   return {.geometry = protocol::make_geometry(s.problem, p.config, s.rank,
                                               static_cast<u32>(list_entries(s.problem))),
           .memory = s.memory,
-          .routed = scales_of(*p.call.weights),
-          .shared = scales_of(shared == nullptr ? *p.call.weights : *shared),
+          .routed = scales_of(p.call.weights),
+          .shared = scales_of(shared == nullptr ? p.call.weights : shared),
           .y = p.call.y,
           .recv_stats = p.recv_stats,
           .record = rank_of(s).device_record(),
-          .snapshot = {},
+          .snapshot = p.snapshot,
           .trace = {},
           .num_tokens = static_cast<u32>(p.call.num_tokens),
           .clamp = s.problem.activation.clamp};
 }
 
 const RankMaps& rank_maps(const PreparedCall& p) {
+  static const RankMaps kNone = {};
+  if (p.call.weights == nullptr) return kNone;
   const LayerState& s = *p.layer;
   return rank_of(s).maps.get(s.problem, s.memory, *p.call.weights, shared_of(p),
                              p.config.block_rows);
@@ -130,6 +135,7 @@ class CudaBackend final : public Backend {
     CudaRank& rank = rank_of(*p.layer);
     cuda::instance_for(p);
     (void)cuda::grid_for(options, sms_of(rank), launch_ranks());
+    if (p.snapshot.x != nullptr) return;
     require_aligned("y", p.call.y, 16);
     const DeviceGuard guard(rank.device());
     rank.require_addressable("y", p.call.y);

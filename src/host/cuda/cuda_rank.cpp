@@ -66,6 +66,11 @@ void CudaRank::fill(void* to, int byte, std::size_t bytes) {
   check(cudaStreamSynchronize(stream_.get()), "filling device memory");
 }
 
+std::shared_ptr<std::byte> CudaRank::allocate(std::size_t bytes) const {
+  const auto buffer = std::make_shared<DeviceBuffer>(device_, bytes);
+  return {buffer, buffer->data()};
+}
+
 void CudaRank::set_deadline(LocalHeader* header, protocol::u32 generation,
                             std::uint64_t deadline_ns, cudaStream_t stream, bool capturing) {
   if (deadline_generation_ == generation && deadline_ns_ == deadline_ns) return;

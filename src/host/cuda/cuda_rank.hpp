@@ -26,6 +26,7 @@ class CudaRank final : public RankSpace {
   void read(void* to, const void* from, std::size_t bytes) const override;
   void write(void* to, const void* from, std::size_t bytes) override;
   void zero(void* to, std::size_t bytes) override { fill(to, 0, bytes); }
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) const override;
   [[nodiscard]] bool reads_are_cheap() const override { return false; }
 
   void fill(void* to, int byte, std::size_t bytes);

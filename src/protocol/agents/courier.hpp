@@ -12,6 +12,9 @@
 
 namespace megamoe::protocol {
 
+/// What a call is for: everything, or only bringing the rows to their experts (DispatchSnapshot).
+enum class Extent : unsigned char { layer, dispatch };
+
 /// The courier of one CTA as a single thread: route, pull, then sum. `Work` moves the data:
 ///   std::int64_t expert_id(u32 token, u32 slot)                        this rank's topk_idx
 ///   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block)     source's x row, scales ->
@@ -20,9 +23,10 @@ namespace megamoe::protocol {
 template <class Env, class Work>
 class Courier {
  public:
-  Courier(Call<Env>& call, Work& work)
+  Courier(Call<Env>& call, Work& work, Extent extent = Extent::layer)
       : c_(call),
         work_(work),
+        extent_(extent),
         counts_(static_cast<std::size_t>(call.g.ranks) * call.g.local_experts),
         positions_(counts_.size()),
         plan_(call.g) {}
@@ -122,7 +126,7 @@ class Courier {
     for (u32 dst = 0; dst < c_.g.ranks; ++dst) {
       u32 end = 0;
       for (u32 e = 0; e < c_.g.local_experts; ++e) end += counts_[cell({dst, e})];
-      store_expected(c_, wave, dst, end);
+      store_expected(c_, wave, dst, extent_ == Extent::layer ? end : 0);
       // Waves that this call does not have carry their totals over to the next.
       for (u32 unused = c_.g.num_waves; wave == 0 && unused < kMaxWaves; ++unused)
         store_expected(c_, unused, dst, 0);
@@ -167,6 +171,7 @@ class Courier {
   }
 
   bool sum(u32 wave) {
+    if (extent_ == Extent::dispatch) return true;
     const RouteWave w = shape(wave);
     bool all_arrived = false;
     for (;;) {
@@ -182,6 +187,7 @@ class Courier {
 
   Call<Env>& c_;
   Work& work_;
+  Extent extent_;
   std::vector<u32> counts_;     // [ranks][local experts]
   std::vector<u32> positions_;  // [ranks][local experts]: next free entry
   PlanStorage plan_;

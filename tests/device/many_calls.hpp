@@ -1,0 +1,109 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+
+#include "tests/device/gpu_case.hpp"
+
+// Many different calls of one group: bodies of tests for virtual ranks and for several GPUs.
+
+namespace megamoe {
+
+/// Counts from 0 to the capacity, none at all now and then; any routing.
+inline ref::RandomInputs random_case(const Problem& p, std::mt19937& rng) {
+  std::vector<int> tokens;
+  const bool none = rng() % 40 == 0;
+  const unsigned most = rng() % 3 == 0 ? static_cast<unsigned>(p.max_tokens_per_rank) : 12;
+  for (int r = 0; r < p.ranks; ++r) {
+    tokens.push_back(none || rng() % 4 == 0 ? 0 : static_cast<int>(rng() % (most + 1)));
+  }
+  const ref::Routing routing{static_cast<ref::RoutingKind>(rng() % 7), 0.3};
+  return ref::random_inputs(p, tokens, routing, rng());
+}
+
+/// Replaces some ids by values that are neither -1 nor an expert; says how many.
+inline int spoil_ids(ref::RandomInputs& inputs, std::mt19937& rng) {
+  int spoilt = 0;
+  for (ref::RankTokens& rank : inputs.ranks) {
+    for (std::int64_t& id : rank.topk_idx) {
+      if (rng() % 50 != 0) continue;
+      const auto wild = static_cast<std::int64_t>(static_cast<std::uint64_t>(rng()) << 32U | rng());
+      id = rng() % 2 == 0 ? inputs.problem.experts + static_cast<std::int64_t>(rng() % 3)
+                          : std::min<std::int64_t>(-2, wild < 0 ? wild : -wild);
+      ++spoilt;
+    }
+  }
+  return spoilt;
+}
+
+/// `calls` random calls; two rows of each against the reference, all rows written.
+inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
+  const Problem& p = layer.problem();
+  std::mt19937 rng(seed);
+  long rows = 0, spoilt = 0;
+  double worst = 0;
+  for (int call = 0; call < calls; ++call) {
+    ref::RandomInputs inputs = random_case(p, rng);
+    spoilt += call % 10 == 0 ? spoil_ids(inputs, rng) : 0;
+    const int blocks[] = {8, 16, 32, 64, 128};
+    const KernelConfig config = config_for_block_rows(p, blocks[rng() % 5]);
+    ForwardOptions options = with_config(rng() % 4 == 0 ? nullptr : &config);
+    const int budgets[] = {0, 0, 132, 100, 32, p.ranks};
+    options.num_sms = budgets[rng() % 6];
+    const std::string what = fmt::format("call {} of seed {}", call, seed);
+    layer.stage(inputs);
+    std::vector<std::uint16_t> y;
+    ASSERT_NO_THROW(y = layer.run(options)) << what;
+    ASSERT_EQ(std::count(y.begin(), y.end(), 0xFFFF), 0) << what << ": values left unwritten";
+    const std::size_t all = y.size() / static_cast<std::size_t>(p.hidden);
+    if (all == 0) continue;
+    const std::size_t step = std::max<std::size_t>(1, (all + 1) / 2);
+    const ref::Difference d = layer.difference(y, inputs, rng() % step, step);
+    ASSERT_LT(d.worst_row_relative_l2, GpuCase::kMostRowError) << what;
+    worst = std::max(worst, d.worst_row_relative_l2);
+    rows += static_cast<long>(all);
+  }
+  const std::string text =
+      fmt::format("{} ranks: {} calls, {} tokens, {} ids out of range, worst sampled row {:.1e}\n",
+                  p.ranks, calls, rows, spoilt, worst);
+  std::fputs(text.c_str(), stdout);
+}
+
+/// `calls` calls of the same small shape, four inputs in turn, without waiting in between; every
+/// 1,000 calls the results are compared with those of the first time.
+inline void expect_many_small_calls(GpuCase& layer, int calls) {
+  constexpr int kBatch = 1000;
+  const Problem& p = layer.problem();
+  std::vector<GpuInputs> inputs;
+  std::vector<std::vector<std::uint16_t>> first(4);
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    std::vector<int> counts;
+    for (int r = 0; r < p.ranks; ++r) counts.push_back((r + static_cast<int>(i)) % 4);
+    const auto random = ref::random_inputs(p, counts, {ref::RoutingKind::uniform}, 60 + i);
+    inputs.push_back(layer.to_gpu(random));
+    layer.stage(random);
+    ASSERT_NO_THROW(first[i] = layer.run());
+    layer.expect_close(first[i], random, "first call");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; done < calls; done += kBatch) {
+    const auto which = static_cast<std::size_t>(done / kBatch % 4);
+    layer.start_upload(inputs[which]);
+    layer.start_stage();
+    for (int i = 1; i < kBatch; ++i) layer.start_call_only();
+    layer.start_call();
+    std::vector<std::uint16_t> y;
+    ASSERT_NO_THROW(y = layer.finish_call()) << done << " calls";
+    ASSERT_EQ(y, first[which]) << done << " calls";
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(layer.group().layer(0).check().epoch, static_cast<std::uint32_t>(calls + 4));
+  EXPECT_LT(took.count(), 60.0);
+  const std::string text = fmt::format("{} ranks: {} calls in {:.1f} s, {:.1f} us each\n", p.ranks,
+                                       calls, took.count(), took.count() * 1e6 / calls);
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace megamoe
