@@ -1,0 +1,1 @@
+#include "tests/device/late_stores.cuh"
