@@ -14,8 +14,9 @@ class DispatchPair {
   explicit DispatchPair(GpuCase& gpu)
       : gpu_(&gpu), cpu_(gpu.problem(), SymmetricMemory::host(gpu.problem().ranks)) {}
 
-  void expect_equal(const ref::RandomInputs& inputs, const KernelConfig& config,
-                    const std::string& what) {
+  /// Where the GPU's dispatch of these inputs differs from the CPU's, or an empty string. Throws
+  /// Error when a call fails.
+  std::string difference(const ref::RandomInputs& inputs, const KernelConfig& config) {
     std::vector<int> counts;
     for (int r = 0; r < inputs.problem.ranks; ++r) {
       const ref::RankTokens& t = inputs.ranks[static_cast<std::size_t>(r)];
@@ -25,21 +26,32 @@ class DispatchPair {
     }
     ForwardOptions options = with_config(&config);
     gpu_->stage(inputs);
-    std::vector<DispatchedRows> got, expected;
-    ASSERT_NO_THROW(got = run_dispatch(gpu_->group(), counts, options, gpu_->streams())) << what;
+    const auto got = run_dispatch(gpu_->group(), counts, options, gpu_->streams());
     options.num_sms = 1;
-    ASSERT_NO_THROW(expected = run_dispatch(cpu_, counts, options)) << what;
+    const auto expected = run_dispatch(cpu_, counts, options);
     for (std::size_t r = 0; r < got.size(); ++r) {
-      const std::string rank = what + ", rank " + std::to_string(r);
-      ASSERT_EQ(got[r].rows_of, expected[r].rows_of) << "counts: " << rank;
-      ASSERT_EQ(got[r].meta, expected[r].meta) << "metadata and order: " << rank;
-      ASSERT_EQ(got[r].weights, expected[r].weights) << "weights: " << rank;
-      ASSERT_TRUE(got[r].x == expected[r].x) << "rows: " << rank;
-      ASSERT_TRUE(got[r].x_scales == expected[r].x_scales) << "scales: " << rank;
+      const char* what = first_difference(got[r], expected[r]);
+      if (what != nullptr) return fmt::format("{} of rank {}", what, r);
     }
+    return {};
+  }
+  void expect_equal(const ref::RandomInputs& inputs, const KernelConfig& config,
+                    const std::string& what) {
+    std::string different;
+    ASSERT_NO_THROW(different = difference(inputs, config)) << what;
+    ASSERT_EQ(different, "") << what;
   }
 
  private:
+  static const char* first_difference(const DispatchedRows& a, const DispatchedRows& b) {
+    if (a.rows_of != b.rows_of) return "counts";
+    if (a.meta != b.meta) return "metadata or order";
+    if (a.weights != b.weights) return "weights";
+    if (a.x != b.x) return "rows";
+    if (a.x_scales != b.x_scales) return "scales";
+    return nullptr;
+  }
+
   GpuCase* gpu_;
   Group cpu_;
 };

@@ -5,6 +5,7 @@
 #include "layout/elements.hpp"
 #include "protocol/words.hpp"
 #include "tests/protocol/cpu_case.hpp"
+#include "tests/support/planned_rows.hpp"
 
 namespace megamoe {
 namespace {
@@ -36,29 +37,16 @@ void append_row(DispatchedRows& to, const Problem& p, const ref::RankTokens& fro
                                       : 1.0F);
 }
 
-/// What each rank receives: experts in order, of one by source, then token, then slot.
 std::vector<DispatchedRows> expected_rows(const ref::RandomInputs& inputs) {
   const Problem& p = inputs.problem;
   std::vector<DispatchedRows> all(static_cast<std::size_t>(p.ranks));
   for (int dst = 0; dst < p.ranks; ++dst) {
     DispatchedRows& to = all[static_cast<std::size_t>(dst)];
-    for (int e = 0; e < p.local_experts(); ++e) {
-      const std::size_t before = to.meta.size();
-      for (int src = 0; src < p.ranks; ++src) {
-        const ref::RankTokens& from = inputs.ranks[static_cast<std::size_t>(src)];
-        for (int token = 0; token < from.num_tokens; ++token) {
-          for (int slot = 0; slot < p.contributions(); ++slot) {
-            const bool shared = slot >= p.top_k;
-            const bool here =
-                shared ? src == dst && e == p.experts_per_rank() + slot - p.top_k
-                       : e < p.experts_per_rank() &&
-                             from.topk_idx[static_cast<std::size_t>(token * p.top_k + slot)] ==
-                                 dst * p.experts_per_rank() + e;
-            if (here) append_row(to, p, from, src, token, slot);
-          }
-        }
-      }
-      to.rows_of.push_back(static_cast<protocol::u32>(to.meta.size() - before));
+    to.rows_of.resize(static_cast<std::size_t>(p.local_experts()));
+    for (const PlannedRow& row : planned_rows(inputs, dst, 1)) {
+      append_row(to, p, inputs.ranks[static_cast<std::size_t>(row.src)], row.src, row.token,
+                 row.slot);
+      ++to.rows_of[static_cast<std::size_t>(row.expert)];
     }
   }
   return all;
