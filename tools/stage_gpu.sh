@@ -5,4 +5,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec tools/gpu_tests.sh build/cuda/tests/device/test_fused_layer build/cuda/tests/device/test_fused_dispatch \
   build/cuda/tests/device/test_fused_liveness build/cuda/tests/device/test_fused_many \
-  build/cuda/tests/device/test_late_stores build/cuda/tests/device/test_late_stores_mutant
+  build/cuda/tests/device/test_late_stores build/cuda/tests/device/test_late_stores_mutant \
+  build/cuda/tests/device/test_fused_combined

@@ -1,0 +1,15 @@
+// Decode replays mixed with eager prefill beside another stream's kernels, between two GPUs.
+#include <gtest/gtest.h>
+
+#include "tests/device/combined_load.hpp"
+
+namespace megamoe {
+namespace {
+
+TEST(TwoGpusCombined, ServesBesideOtherKernels) {
+  GpuCase layer(combined_problem(2), {0, 1});
+  CombinedLoad(layer).run(kCombinedSteps);
+}
+
+}  // namespace
+}  // namespace megamoe
