@@ -101,6 +101,7 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
             decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block), activation,
                                       amax, 1);
           }
+          return true;
         });
   } else {
     return prefill_loop(
@@ -110,6 +111,7 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
           } else {
             prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
           }
+          return true;
         });
   }
 }

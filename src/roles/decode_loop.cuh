@@ -128,8 +128,9 @@ struct DecodeTile {
 };
 
 /// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
-/// each tile's last stage. False when a wait lost patience; the loader's patience must be the
-/// shorter, so that its end comes first and all warps of a warpgroup leave together.
+/// each tile's last stage and says whether to go on. False when a wait lost patience; the loader's
+/// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
+/// together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
                                 ptx::Patience patience, Epilogue&& epilogue) {
@@ -149,7 +150,7 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
                      info, at, acc)
                : tile.template run<Shape::kTokens>(info, at, acc);
     if (!done) return false;
-    epilogue(info, acc);
+    if (!epilogue(info, acc)) return false;
   }
 }
 

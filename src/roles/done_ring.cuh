@@ -20,6 +20,12 @@ struct DoneRing {
 
   std::uint32_t base;  ///< 16-byte aligned
 
+  /// A ring position in one register: how many tiles have passed.
+  using Position = std::uint32_t;
+  static_assert((kSlots & (kSlots - 1)) == 0);
+  static MEGAMOE_DEVICE int slot_of(Position at) { return static_cast<int>(at % kSlots); }
+  static MEGAMOE_DEVICE std::uint32_t parity_of(Position at) { return at / kSlots & 1; }
+
   MEGAMOE_DEVICE std::uint32_t info(int slot) const { return base + slot * 16; }
   MEGAMOE_DEVICE std::uint32_t full(int slot) const { return base + kSlots * 16 + slot * 8; }
   MEGAMOE_DEVICE std::uint32_t empty(int slot) const { return full(slot) + kSlots * 8; }
@@ -34,26 +40,25 @@ struct DoneRing {
   }
 
   /// By all lanes of a consumer warp, after their stores. False: patience ran out.
-  MEGAMOE_DEVICE bool push(RingPosition& at, const TileInfo& tile, const ConsumerThread& thread,
+  MEGAMOE_DEVICE bool push(Position& at, const TileInfo& tile, const ConsumerThread& thread,
                            ptx::Patience patience) const {
-    if (!ptx::mbarrier_wait(empty(at.stage), at.parity ^ 1, patience)) return false;
+    if (!ptx::mbarrier_wait(empty(slot_of(at)), parity_of(at) ^ 1, patience)) return false;
     __syncwarp();
     if (thread.lane() == 0) {
-      if (thread.warpgroup == 0 && thread.warp == 0) store_tile_info(info(at.stage), tile);
-      ptx::mbarrier_arrive(full(at.stage));
+      if (thread.warpgroup == 0 && thread.warp == 0) store_tile_info(info(slot_of(at)), tile);
+      ptx::mbarrier_arrive(full(slot_of(at)));
     }
-    at.advance<kSlots>();
+    ++at;
     return true;
   }
 
   /// By all lanes of the publisher warp. False: patience ran out.
-  MEGAMOE_DEVICE bool pop(RingPosition& at, TileInfo& tile, int lane,
-                          ptx::Patience patience) const {
-    if (!ptx::mbarrier_wait(full(at.stage), at.parity, patience)) return false;
-    tile = load_tile_info(info(at.stage));
+  MEGAMOE_DEVICE bool pop(Position& at, TileInfo& tile, int lane, ptx::Patience patience) const {
+    if (!ptx::mbarrier_wait(full(slot_of(at)), parity_of(at), patience)) return false;
+    tile = load_tile_info(info(slot_of(at)));
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(empty(at.stage));
-    at.advance<kSlots>();
+    if (lane == 0) ptx::mbarrier_arrive(empty(slot_of(at)));
+    ++at;
     return true;
   }
 };

@@ -65,38 +65,35 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
   const TileOutputs<Shape> out(state.rank);
   const Swiglu<true> activation{state.rank.clamp};
   const int hidden = static_cast<int>(state.rank.geometry.hidden_granules) * kGranule;
-  RingPosition at;
-  bool ok = true;
+  typename DoneRing<Shape>::Position at = 0;
+  bool ok;
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
-    ok = decode_loop(ring, thread, patience,
-                     [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
-                       trace.mark(TraceMark::tile_computed, info.block);
-                       if ((info.flags & kTileL2) != 0) {
-                         decode_l2_epilogue<Shape>(acc, thread, info, hidden,
-                                                   out.row_pointer(info.block));
-                       } else {
-                         decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block),
-                                                   activation, amax, kAmaxBarrier);
-                       }
-                       ok = done.push(at, info, thread, patience) && ok;
-                       trace.mark(TraceMark::tile_stored, info.block);
-                     }) &&
-         ok;
+    ok = decode_loop(
+        ring, thread, patience, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+          trace.mark(TraceMark::tile_computed, info.block);
+          if ((info.flags & kTileL2) != 0) {
+            decode_l2_epilogue<Shape>(acc, thread, info, hidden, out.row_pointer(info.block));
+          } else {
+            decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block), activation,
+                                      amax, kAmaxBarrier);
+          }
+          const bool pushed = done.push(at, info, thread, patience);
+          trace.mark(TraceMark::tile_stored, info.block);
+          return pushed;
+        });
   } else {
-    ok = prefill_loop(
-             ring, thread, patience,
-             [&](const TileInfo& info, PrefillAccumulators& acc) {
-               trace.mark(TraceMark::tile_computed, info.block);
-               if ((info.flags & kTileL2) != 0) {
-                 prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
-               } else {
-                 prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
-               }
-               ok = done.push(at, info, thread, patience) && ok;
-               trace.mark(TraceMark::tile_stored, info.block);
-             }) &&
-         ok;
+    ok = prefill_loop(ring, thread, patience, [&](const TileInfo& info, PrefillAccumulators& acc) {
+      trace.mark(TraceMark::tile_computed, info.block);
+      if ((info.flags & kTileL2) != 0) {
+        prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
+      } else {
+        prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
+      }
+      const bool pushed = done.push(at, info, thread, patience);
+      trace.mark(TraceMark::tile_stored, info.block);
+      return pushed;
+    });
   }
   return done.push(at, end_of_tiles(), thread, patience) && ok;
 }

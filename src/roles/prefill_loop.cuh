@@ -61,28 +61,29 @@ MEGAMOE_DEVICE void promote_prefill_half(const float (&partial)[64], const Prefi
 
 /// Where a consumer thread finds the parts of a stage.
 template <class RingType>
-struct PrefillStage {
+struct PrefillStages {
   const RingType& ring;
   std::uint32_t act_offset;    ///< of this warpgroup's rows
   std::uint32_t scale_offset;  ///< of row g's scale
+  bool l2;
 
-  MEGAMOE_DEVICE PrefillStage(const RingType& r, const ConsumerThread& thread)
+  MEGAMOE_DEVICE PrefillStages(const RingType& r, const ConsumerThread& thread, bool second_matrix)
       : ring(r),
         act_offset(static_cast<std::uint32_t>(thread.warpgroup) * 64 * kGranule),
         scale_offset(
-            static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4) {
-  }
+            static_cast<std::uint32_t>(thread.warpgroup * 64 + thread.warp * 16 + thread.g()) * 4),
+        l2(second_matrix) {}
 
   /// One block of K: both halves' products and their promotion. The stage is released once the
-  /// tensor core has read it.
-  MEGAMOE_DEVICE void run(int stage, bool l2, PrefillAccumulators& acc) const {
+  /// tensor core has read it. True if `next` was full while the second half was under way.
+  MEGAMOE_DEVICE bool run(int stage, const RingPosition& next, PrefillAccumulators& acc) const {
     float partial[64];
-    const std::uint64_t acts =
-        ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(stage) + act_offset));
-    const std::uint64_t weights = ptx::k_major_descriptor(ptx::warp_uniform(ring.weights(stage)));
     const float2 weight = load_shared_float2(ring.weight_scales(stage));
     const float act_low = load_shared_float(ring.act_scales(stage) + scale_offset);
     const float act_high = load_shared_float(ring.act_scales(stage) + scale_offset + 32);
+    const std::uint64_t acts =
+        ptx::k_major_descriptor(ptx::warp_uniform(ring.acts(stage) + act_offset));
+    const std::uint64_t weights = ptx::k_major_descriptor(ptx::warp_uniform(ring.weights(stage)));
     const PrefillFactors first(act_low, act_high, weight.x, l2 ? weight.x : weight.y);
     const PrefillFactors second(act_low, act_high, l2 ? weight.y : weight.x, weight.y);
     issue_prefill_half(acts, weights, partial);
@@ -92,42 +93,64 @@ struct PrefillStage {
 
     // the second half's rows start 16 atoms of 1024 bytes on, in units of 16 bytes
     issue_prefill_half(acts, weights + 128 * kGranule / 16, partial);
+    const bool full = ptx::mbarrier_test_wait_parity(ring.full(next.stage), next.parity);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_pin(partial);
     release_stage(ring.empty(stage));
     promote_prefill_half(partial, second, acc.d[1]);
+    return full;
   }
 };
 
+/// All stages of a tile, of which the first is full. False when patience ran out.
+template <class RingType>
+MEGAMOE_DEVICE bool run_prefill_tile(const RingType& ring, const ConsumerThread& thread,
+                                     const TileInfo& info, RingPosition& at,
+                                     PrefillAccumulators& acc, ptx::Patience patience) {
+  const PrefillStages<RingType> stages(ring, thread, (info.flags & kTileL2) != 0);
+  bool full = true;
+  for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
+    if (!full && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    RingPosition next = at;
+    next.template advance<RingType::kStages>();
+    full = stages.run(at.stage, next, acc);
+    at = next;
+  }
+  return true;
+}
+
+/// The same for a warpgroup that has no rows in the tile: the tensor core is the other's alone.
+template <class RingType>
+MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info, RingPosition& at,
+                                      ptx::Patience patience) {
+  for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
+    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    release_stage(ring.empty(at.stage));
+    at.template advance<RingType::kStages>();
+  }
+  return true;
+}
+
 /// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
-/// tile's last stage. False when a wait passed its deadline; the loader's deadline must be the
-/// earlier one, so that its end comes first and all warps of a warpgroup leave together.
+/// tile's last stage and says whether to go on. False when a wait lost patience; the loader's
+/// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
+/// together.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
                                  ptx::Patience patience, Epilogue&& epilogue) {
   PrefillAccumulators acc;
-  const PrefillStage<RingType> stage(ring, thread);
   RingPosition at;
   while (true) {
     if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     acc.clear();
-    // The last block of an expert may leave the second warpgroup without rows: the tensor core is
-    // the first's alone then.
+    // The last block of an expert may leave the second warpgroup without rows.
     const bool has_rows = thread.warpgroup * 64 < info.rows;
-    // the first stage is full; only later ones are waited for
-    for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
-      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
-        return false;
-      if (has_rows) {
-        stage.run(at.stage, (info.flags & kTileL2) != 0, acc);
-      } else {
-        release_stage(ring.empty(at.stage));
-      }
-      at.template advance<RingType::kStages>();
-    }
-    epilogue(info, acc);
+    const bool done = has_rows ? run_prefill_tile(ring, thread, info, at, acc, patience)
+                               : skip_prefill_tile(ring, info, at, patience);
+    if (!done) return false;
+    if (!epilogue(info, acc)) return false;
   }
 }
 

@@ -59,7 +59,7 @@ template <class Shape>
 MEGAMOE_DEVICE bool publish_tiles(const DoneRing<Shape>& done, const CtaState& state, DeviceCall& c,
                                   int lane, const Tracer& trace) {
   const ptx::Patience patience = inner_patience(state);
-  RingPosition at;
+  typename DoneRing<Shape>::Position at = 0;
   TileInfo tile;
   for (;;) {
     if (!done.pop(at, tile, lane, patience)) return false;
