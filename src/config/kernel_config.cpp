@@ -79,13 +79,9 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
   if (slots.act < 2 || slots.act > most.act) {
     return fmt::format("act_slots = {} is outside 2..{}", slots.act, most.act);
   }
-  if (c.group_blocks < 1 || c.lag_blocks % c.group_blocks != 0) {
-    return fmt::format("group_blocks = {} does not divide lag_blocks = {}", c.group_blocks,
-                       c.lag_blocks);
-  }
-  if (c.lag_blocks < c.group_blocks || c.lag_blocks > slots.act - c.group_blocks) {
-    return fmt::format("lag_blocks = {} is outside {}..{} (act slots - {})", c.lag_blocks,
-                       c.group_blocks, slots.act - c.group_blocks, c.group_blocks);
+  if (c.lag_blocks < 1 || c.lag_blocks > slots.act - 1) {
+    return fmt::format("lag_blocks = {} is outside 1..{} (act slots - 1)", c.lag_blocks,
+                       slots.act - 1);
   }
   return {};
 }

@@ -20,55 +20,35 @@ struct GemmTile {
   u32 tile = 0;   ///< within the block
 };
 
-/// The order of a wave's GEMM tickets. Blocks go in groups; step k holds all L1 tiles of group k,
-/// then all L2 tiles of group k - lag. Within a group the blocks vary fastest, so that a tile of
-/// weights serves them all while it is in L2. L2 trails so that its inputs are there when its turn
-/// comes, and outgoing results do not fight incoming rows.
+/// The order of a wave's GEMM tickets: step k holds all L1 tiles of block k, then all L2 tiles of
+/// block k - lag. L2 trails so that its inputs are there when its turn comes, and outgoing results
+/// do not fight incoming rows.
 struct GemmSchedule {
   u32 blocks = 0;
   u32 l1_tiles = 0;
   u32 l2_tiles = 0;
-  u32 lag = 0;    ///< groups
-  u32 group = 1;  ///< blocks
+  u32 lag = 0;
 
   [[nodiscard]] MEGAMOE_HD constexpr u32 num_tickets() const {
     return blocks * (l1_tiles + l2_tiles);
   }
 
   [[nodiscard]] MEGAMOE_HD constexpr GemmTile tile(u32 ticket) const {
-    // The last step that starts at or before the ticket.
-    u32 low = 0;
-    u32 high = num_groups() + lag - 1;
-    while (low < high) {
-      const u32 middle = (low + high + 1) / 2;
-      if (first_ticket(middle) <= ticket) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
+    const u32 lead = lesser(lag, blocks);  // steps that hold L1 tiles only
+    const u32 lead_tickets = lead * l1_tiles;
+    if (ticket < lead_tickets) return {false, ticket / l1_tiles, ticket % l1_tiles};
+    ticket -= lead_tickets;
+    const u32 both = l1_tiles + l2_tiles;
+    const u32 both_tickets = (blocks - lead) * both;
+    if (ticket < both_tickets) {
+      const u32 step = ticket / both;
+      const u32 within = ticket % both;
+      if (within < l1_tiles) return {false, lead + step, within};
+      return {true, step, within - l1_tiles};
     }
-    const u32 within = ticket - first_ticket(low);
-    const u32 l1 = (blocks_before(low + 1) - blocks_before(low)) * l1_tiles;
-    return within < l1 ? place(false, low, within) : place(true, low - lag, within - l1);
-  }
-
- private:
-  [[nodiscard]] MEGAMOE_HD constexpr u32 num_groups() const { return div_up(blocks, group); }
-  [[nodiscard]] MEGAMOE_HD constexpr u32 blocks_before(u32 group_idx) const {
-    return lesser(group_idx * group, blocks);
-  }
-  [[nodiscard]] MEGAMOE_HD constexpr u32 first_ticket(u32 step) const {
-    return blocks_before(step) * l1_tiles + (step > lag ? blocks_before(step - lag) * l2_tiles : 0);
-  }
-  [[nodiscard]] MEGAMOE_HD constexpr GemmTile place(bool is_l2, u32 group_idx, u32 within) const {
-    const u32 first = blocks_before(group_idx), count = blocks_before(group_idx + 1) - first;
-    return {is_l2, first + within % count, within / count};
+    ticket -= both_tickets;  // steps that hold L2 tiles only
+    return {true, blocks - lead + ticket / l2_tiles, ticket % l2_tiles};
   }
 };
-
-/// The schedule of a wave with `blocks` blocks.
-MEGAMOE_HD constexpr GemmSchedule gemm_schedule(const Geometry& g, u32 blocks) {
-  return {blocks, g.l1_tiles, g.l2_tiles, g.lag_blocks / g.group_blocks, g.group_blocks};
-}
 
 }  // namespace megamoe::protocol

@@ -96,7 +96,7 @@ class Scheduler {
         state_(state),
         c_(call),
         trace_(trace),
-        schedule_(protocol::gemm_schedule(call.g, state.plan.num_blocks())) {}
+        schedule_{state.plan.num_blocks(), call.g.l1_tiles, call.g.l2_tiles, call.g.lag_blocks} {}
 
   /// `ticket` is the first, of lane 0. False in all lanes: a wait gave up.
   MEGAMOE_DEVICE bool run(u32 ticket) {
