@@ -77,7 +77,10 @@ __device__ bool consume_one(const RingType& ring, const OneTile& p) {
   using Shape = typename RingType::Shape;
   const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
   const ptx::Patience patience{2 * kPatienceNs};
-  const auto store = [&](const TileInfo&, const auto& acc) { store_accumulators(acc, thread, p); };
+  const auto store = [&](const TileInfo&, const auto& acc) {
+    store_accumulators(acc, thread, p);
+    return true;
+  };
   if constexpr (Shape::kFamily == Family::decode) {
     return decode_loop(ring, thread, patience, store);
   } else {
