@@ -11,7 +11,7 @@
 #   tsan     tests with the label tsan under ThreadSanitizer
 #   asan     tests with the label asan under AddressSanitizer and UndefinedBehaviorSanitizer
 #   cuda     compiles the kernels, runs the tests with the label cuda (needs nvcc, no GPU)
-#   mutants gpu multi ladder     only when named: tools/stage_NAME.sh
+#   mutants gpu multi ladder sanitizer   only when named: tools/stage_NAME.sh
 #
 # Every stage has a time limit, after which all its processes are killed. Logs: build/check/STAGE.log.
 # The first failure stops the run. The last line is `N passed, N failed`: tests where a stage runs
@@ -24,9 +24,9 @@ export PATH="$PWD/build/venv/bin:$PATH"
 export CMAKE_COLOR_DIAGNOSTICS=OFF CTEST_OUTPUT_ON_FAILURE=1
 
 default_stages=(format gates tidy host docs tsan asan cuda)
-named_stages=(mutants gpu multi ladder)
+named_stages=(mutants gpu multi ladder sanitizer)
 declare -A limit_s=([format]=60 [gates]=900 [tidy]=900 [host]=900 [docs]=900 [tsan]=900 [asan]=900
-  [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=900)
+  [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=1800 [sanitizer]=1800)
 jobs="${MEGAMOE_JOBS:-$(nproc)}"
 
 usage() { sed -n '2,21s/^# \{0,1\}//p' "$0"; }

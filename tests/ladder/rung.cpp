@@ -16,6 +16,8 @@ namespace {
 
 constexpr auto kLimit = std::chrono::seconds(60);
 constexpr std::size_t kMostLines = 8;
+/// Capacity beyond a case's tokens, so that there are rows without a token.
+constexpr int kSpareTokens = 8;
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
@@ -120,7 +122,7 @@ Problem problem(const Arguments& arguments, int tokens) {
           .top_k = 6,
           .hidden = 640,
           .intermediate = 256,
-          .max_tokens_per_rank = std::max(1, tokens)};
+          .max_tokens_per_rank = tokens + kSpareTokens};
 }
 
 std::unique_ptr<GpuCase> make_layer(const Arguments& arguments, int tokens) {

@@ -12,9 +12,10 @@
 namespace megamoe::ladder {
 namespace {
 
-/// How far a sum may be off, relative to the sum of its products' magnitudes. The tensor core keeps
-/// at least 13 bits below the largest of the 32 products it adds at once.
-constexpr double kMostError = 1.0 / 4096;
+/// How far a sum may be off, relative to the sum of its products' magnitudes: the tensor core keeps
+/// 13 bits below the largest of what it adds at once, which is 32 products and what four
+/// instructions of a block have added up so far.
+constexpr double kMostError = 5.0 / 8192;
 
 /// One tile's operands on the host: [row][k] codes, [k / 128] scales.
 struct Operands {
