@@ -87,7 +87,38 @@ std::size_t stored_row(const ExpertTensors& t, int expert, int row) {
          static_cast<std::size_t>(stored);
 }
 
+/// The row of all experts' 128x128 scales that belongs to row `row` of `expert`'s w1: these stay
+/// in logical order, gate blocks, then up blocks.
+std::size_t w1_block_row(const ExpertTensors& t, int expert, int row) {
+  return static_cast<std::size_t>(expert) * 2 *
+             static_cast<std::size_t>(t.intermediate / kScaleGroup) +
+         static_cast<std::size_t>(row / kScaleGroup);
+}
+
+/// Row `row` of codes [.., cols] with row `scale_row` of their scales [.., cols / 128].
+ScaledCodes codes_of(const std::byte* data, std::size_t row, const std::byte* scales,
+                     std::size_t scale_row, int cols) {
+  const auto width = static_cast<std::size_t>(cols);
+  return {data + row * width, scales + scale_row * (width / kScaleGroup) * sizeof(float)};
+}
+
 }  // namespace
+
+ScaledCodes x_codes(const Problem& problem, const RankInput& input, int token) {
+  const auto row = static_cast<std::size_t>(token);
+  return codes_of(input.x, row, input.x_scales, row, problem.hidden);
+}
+
+ScaledCodes w1_codes(const ExpertTensors& t, int expert, int row) {
+  return codes_of(t.w1, stored_row(t, expert, row), t.w1_scales, w1_block_row(t, expert, row),
+                  t.hidden);
+}
+
+ScaledCodes w2_codes(const ExpertTensors& t, int expert, int row) {
+  const std::size_t at = static_cast<std::size_t>(expert) * static_cast<std::size_t>(t.hidden) +
+                         static_cast<std::size_t>(row);
+  return codes_of(t.w2, at, t.w2_scales, at / kScaleGroup, t.intermediate);
+}
 
 void decode_x(const Problem& problem, const RankInput& input, int token, double* values) {
   const int hidden = problem.hidden;
@@ -104,12 +135,8 @@ void decode_x(const Problem& problem, const RankInput& input, int token, double*
 }
 
 void decode_w1(const ExpertTensors& t, int expert, int row, double* values) {
-  // The scales of 128x128 blocks stay in logical order: gate blocks, then up blocks.
-  const std::size_t block_row = static_cast<std::size_t>(expert) * 2 *
-                                    static_cast<std::size_t>(t.intermediate / kScaleGroup) +
-                                static_cast<std::size_t>(row / kScaleGroup);
-  decode_weights(t.precision, t.w1, t.w1_scales, stored_row(t, expert, row), block_row, t.hidden,
-                 values);
+  decode_weights(t.precision, t.w1, t.w1_scales, stored_row(t, expert, row),
+                 w1_block_row(t, expert, row), t.hidden, values);
 }
 
 void decode_w2(const ExpertTensors& t, int expert, int row, double* values) {

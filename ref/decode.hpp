@@ -7,6 +7,18 @@
 
 namespace megamoe::ref {
 
+/// A row of e4m3 codes with one FP32 scale per 128.
+struct ScaledCodes {
+  const std::byte* codes;
+  const std::byte* scales;
+};
+
+/// Token `token` of `input`, row `row` of `expert`'s w1 and w2 as they are stored; fp8 only, rows
+/// as below.
+ScaledCodes x_codes(const Problem& problem, const RankInput& input, int token);
+ScaledCodes w1_codes(const ExpertTensors& tensors, int expert, int row);
+ScaledCodes w2_codes(const ExpertTensors& tensors, int expert, int row);
+
 /// Token `token` of `input`: hidden values.
 void decode_x(const Problem& problem, const RankInput& input, int token, double* values);
 

@@ -8,29 +8,12 @@
 #include <fmt/format.h>
 
 #include "megamoe/error.hpp"
-#include "numerics/activation.hpp"
 #include "numerics/bf16.hpp"
-#include "ref/decode.hpp"
-#include "ref/dot.hpp"
+#include "ref/block.hpp"
 
 namespace megamoe::ref {
 namespace {
 
-using Values = std::vector<double>;
-
-/// One contribution to compute: row `row_idx` of the caller's list, slot `slot` (top_k and up:
-/// shared experts).
-struct Pair {
-  std::size_t row_idx;
-  int slot;
-};
-
-/// Rows of one expert that are computed together, so that its weights are decoded once for them.
-struct Block {
-  const ExpertTensors* tensors;
-  int expert;  ///< in `tensors`
-  std::vector<Pair> pairs;
-};
 constexpr std::size_t kBlockPairs = 64;
 
 bool is_expert(const Problem& p, std::int64_t id) { return id >= 0 && id < p.experts; }
@@ -117,114 +100,137 @@ std::vector<Block> make_blocks(const Input& input, const LayerWeights& weights,
   return blocks;
 }
 
-/// x W^T + bias: x [tokens, cols], W [rows, cols] by `decode_row(row, values)`; rows is a multiple
-/// of 4.
-template <class DecodeRow, class Bias>
-Values linear(const Values& x, std::size_t tokens, int rows, int cols, DecodeRow decode_row,
-              Bias bias) {
-  const auto out_stride = static_cast<std::size_t>(rows);
-  Values out(tokens * out_stride);
-  Values w(static_cast<std::size_t>(kDotRows) * static_cast<std::size_t>(cols));
-  for (int row = 0; row < rows; row += kDotRows) {
-    for (int r = 0; r < kDotRows; ++r)
-      decode_row(row + r, w.data() + static_cast<std::ptrdiff_t>(r) * cols);
-    dot_rows(x.data(), static_cast<int>(tokens), w.data(), cols, out.data() + row, out_stride);
-  }
-  for (std::size_t t = 0; t < tokens; ++t)
-    for (int row = 0; row < rows; ++row)
-      out[t * out_stride + static_cast<std::size_t>(row)] += bias(row);
-  return out;
-}
+enum class Accumulation : std::uint8_t { exact, tensor_core };
 
-/// Activates g, u [tokens, 2 * intermediate] and rounds h as it enters the second matrix.
-Values activated(const Problem& p, const Values& gate_up, std::size_t tokens) {
-  const auto width = static_cast<std::size_t>(p.intermediate);
-  Values h(tokens * width);
-  std::vector<float> row(width);
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const double* gate = gate_up.data() + t * 2 * width;
-    for (std::size_t i = 0; i < width; ++i)
-      row[i] = static_cast<float>(
-          activate<StandardMath<double>>(p.activation, gate[i], gate[width + i]));
-    requantise_h(p.precision, row.data(), p.intermediate, h.data() + t * width);
-  }
-  return h;
-}
+/// All contributions of the rows, and how far each may be from a right kernel's.
+struct Contributions {
+  std::vector<std::uint16_t> values;  ///< BF16 [rows, contributions, hidden]
+  std::vector<double> doubt;          ///< [rows, contributions], L2
+};
 
-/// Computes the contributions of one block: BF16 [rows, contributions, hidden].
+/// Computes the contributions of one block.
 void compute_block(const Input& input, std::span<const Row> rows, const Block& block,
-                   std::vector<std::uint16_t>& contributions) {
+                   Accumulation accumulation, Contributions& contributions) {
   const Problem& p = input.problem;
-  const ExpertTensors& tensors = *block.tensors;
   const auto hidden = static_cast<std::size_t>(p.hidden);
-  const std::size_t tokens = block.pairs.size();
-  Values x(tokens * hidden);
-  for (std::size_t t = 0; t < tokens; ++t) {
-    const Row& row = rows[block.pairs[t].row_idx];
-    decode_x(p, input.ranks[static_cast<std::size_t>(row.rank)], row.token, x.data() + t * hidden);
-  }
-  const Values gate_up = linear(
-      x, tokens, 2 * p.intermediate, p.hidden,
-      [&](int row, double* values) { decode_w1(tensors, block.expert, row, values); },
-      [&](int row) { return bias_1(tensors, block.expert, row); });
-  const Values h = activated(p, gate_up, tokens);
-  const Values o = linear(
-      h, tokens, p.hidden, p.intermediate,
-      [&](int row, double* values) { decode_w2(tensors, block.expert, row, values); },
-      [&](int row) { return bias_2(tensors, block.expert, row); });
-  for (std::size_t t = 0; t < tokens; ++t) {
+  const BlockOutput out = accumulation == Accumulation::exact
+                              ? exact_output(input, rows, block)
+                              : tensor_core_output(input, rows, block);
+  for (std::size_t t = 0; t < block.pairs.size(); ++t) {
     const Pair& pair = block.pairs[t];
-    const std::size_t at = (pair.row_idx * static_cast<std::size_t>(p.contributions()) +
-                            static_cast<std::size_t>(pair.slot)) *
-                           hidden;
+    const std::size_t at = pair.row_idx * static_cast<std::size_t>(p.contributions()) +
+                           static_cast<std::size_t>(pair.slot);
+    contributions.doubt[at] = out.doubt[t];
     for (std::size_t c = 0; c < hidden; ++c)
-      contributions[at + c] = float_to_bf16(static_cast<float>(o[t * hidden + c]));
+      contributions.values[at * hidden + c] =
+          float_to_bf16(static_cast<float>(out.o[t * hidden + c]));
   }
 }
+
+Contributions compute(const Input& input, const LayerWeights& weights, std::span<const Row> rows,
+                      int threads, Accumulation accumulation) {
+  check(input, weights, rows);
+  const Problem& p = input.problem;
+  const std::size_t count = rows.size() * static_cast<std::size_t>(p.contributions());
+  Contributions contributions{
+      std::vector<std::uint16_t>(count * static_cast<std::size_t>(p.hidden)),
+      std::vector<double>(count)};
+  const std::vector<Block> blocks = make_blocks(input, weights, rows);
+  std::atomic<std::size_t> next{0};
+  const auto work = [&] {
+    for (std::size_t b = next++; b < blocks.size(); b = next++)
+      compute_block(input, rows, blocks[b], accumulation, contributions);
+  };
+  std::vector<std::jthread> helpers;
+  for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();  // joins
+  return contributions;
+}
+
+/// The slots of one row that contribute.
+struct RowSlots {
+  const Problem& p;
+  const std::int64_t* ids;
+  const float* topk_weights;
+
+  RowSlots(const Input& input, const Row& row) : p(input.problem) {
+    const RankInput& in = input.ranks[static_cast<std::size_t>(row.rank)];
+    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row.token) * p.top_k;
+    ids = in.topk_idx + first;
+    topk_weights = in.topk_weights + first;
+  }
+  [[nodiscard]] bool used(int k) const { return k >= p.top_k || is_expert(p, ids[k]); }
+  [[nodiscard]] float weight(int k) const { return k < p.top_k ? topk_weights[k] : 1.0F; }
+};
 
 /// Sums one row's contributions [contributions, hidden] into y [hidden].
-void sum_row(const Problem& p, const std::int64_t* ids, const float* topk_weights,
-             const std::uint16_t* contributions, std::uint16_t* y) {
+void sum_row(const RowSlots& slots, const std::uint16_t* contributions, std::uint16_t* y) {
+  const Problem& p = slots.p;
   for (int c = 0; c < p.hidden; ++c) {
     float sum = 0.0F;
     for (int k = 0; k < p.contributions(); ++k) {
-      if (k < p.top_k && !is_expert(p, ids[k])) continue;
-      const float weight = k < p.top_k ? topk_weights[k] : 1.0F;
-      sum = std::fma(
-          weight, bf16_to_float(contributions[static_cast<std::ptrdiff_t>(k) * p.hidden + c]), sum);
+      if (!slots.used(k)) continue;
+      sum = std::fma(slots.weight(k),
+                     bf16_to_float(contributions[static_cast<std::ptrdiff_t>(k) * p.hidden + c]),
+                     sum);
     }
     y[c] = float_to_bf16(sum);
   }
+}
+
+double norm(const std::uint16_t* values, std::size_t count) {
+  double sum = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = bf16_to_float(values[i]);
+    sum += value * value;
+  }
+  return std::sqrt(sum);
+}
+
+std::vector<std::uint16_t> sum_rows(const Input& input, std::span<const Row> rows,
+                                    const Contributions& contributions) {
+  const auto hidden = static_cast<std::size_t>(input.problem.hidden);
+  const auto per_row = static_cast<std::size_t>(input.problem.contributions()) * hidden;
+  std::vector<std::uint16_t> y(rows.size() * hidden);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    sum_row(RowSlots(input, rows[i]), contributions.values.data() + i * per_row,
+            y.data() + i * hidden);
+  return y;
 }
 
 }  // namespace
 
 std::vector<std::uint16_t> run_rows(const Input& input, const LayerWeights& weights,
                                     std::span<const Row> rows, int threads) {
-  check(input, weights, rows);
+  return sum_rows(input, rows, compute(input, weights, rows, threads, Accumulation::exact));
+}
+
+TensorCoreOutput run_rows_on_tensor_core(const Input& input, const LayerWeights& weights,
+                                         std::span<const Row> rows, int threads) {
   const Problem& p = input.problem;
+  if (p.precision != Precision::fp8)
+    refuse(fmt::format("the tensor core's accumulation is known for fp8, not for {}",
+                       name(p.precision)));
+  const Contributions contributions =
+      compute(input, weights, rows, threads, Accumulation::tensor_core);
   const auto hidden = static_cast<std::size_t>(p.hidden);
-  const auto per_row = static_cast<std::size_t>(p.contributions()) * hidden;
-  std::vector<std::uint16_t> contributions(rows.size() * per_row);
-  const std::vector<Block> blocks = make_blocks(input, weights, rows);
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t b = next++; b < blocks.size(); b = next++)
-      compute_block(input, rows, blocks[b], contributions);
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
-    work();
-  }
-  std::vector<std::uint16_t> y(rows.size() * hidden);
+  TensorCoreOutput out{sum_rows(input, rows, contributions), {}, {}};
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const RankInput& in = input.ranks[static_cast<std::size_t>(rows[i].rank)];
-    const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(rows[i].token) * p.top_k;
-    sum_row(p, in.topk_idx + first, in.topk_weights + first, contributions.data() + i * per_row,
-            y.data() + i * hidden);
+    const RowSlots slots(input, rows[i]);
+    double doubt = 0, size = norm(out.y.data() + i * hidden, hidden);
+    for (int k = 0; k < p.contributions(); ++k) {
+      if (!slots.used(k)) continue;
+      const std::size_t at =
+          i * static_cast<std::size_t>(p.contributions()) + static_cast<std::size_t>(k);
+      const double weight = std::abs(double{slots.weight(k)});
+      doubt += weight * contributions.doubt[at];
+      size += weight * norm(contributions.values.data() + at * hidden, hidden);
+    }
+    out.doubt.push_back(doubt);
+    out.size.push_back(size);
   }
-  return y;
+  return out;
 }
 
 std::vector<Row> all_rows(const Input& input) {

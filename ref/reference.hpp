@@ -59,6 +59,20 @@ struct Row {
 std::vector<std::uint16_t> run_rows(const Input& input, const LayerWeights& weights,
                                     std::span<const Row> rows, int threads = 1);
 
+/// What a Hopper GPU gives for rows, and how far from it a right kernel may be.
+struct TensorCoreOutput {
+  std::vector<std::uint16_t> y;  ///< BF16 [rows, hidden]
+  std::vector<double> doubt;     ///< [rows] L2 of what codes of h can do to y that the last bits of
+                                 ///< the activation decide; mostly 0
+  std::vector<double> size;      ///< [rows] L2 of y plus the weighted L2 of its contributions: what
+                                 ///< the roundings to BF16 are relative to
+};
+
+/// As run_rows, with products added as the kernels' tensor core adds them (ref/tensor_core.hpp) and
+/// the activation in FP32. Throws Error for other precisions than fp8, too.
+TensorCoreOutput run_rows_on_tensor_core(const Input& input, const LayerWeights& weights,
+                                         std::span<const Row> rows, int threads = 1);
+
 /// All tokens of all ranks, rank after rank.
 std::vector<Row> all_rows(const Input& input);
 

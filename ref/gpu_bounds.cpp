@@ -1,0 +1,115 @@
+#include "ref/gpu_bounds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "megamoe/error.hpp"
+#include "numerics/bf16.hpp"
+
+namespace megamoe::ref {
+namespace {
+
+// The last bits of the activation move a group's scale by an ulp or two of FP32, and o with it by
+// about 2^-22. An element of o or y then changes its BF16 rounding with probability 2^-22 / 2^-8,
+// by 2^-8 of itself.
+
+/// Of a row's size: a quarter of its energy would have to change its rounding to exceed it.
+constexpr double kRoundingOfRow = 0x1p-9;
+
+/// Of the whole output. Expected: (2^-14 + 2^-14) * (2^-8)^2 / 2 = 2^-30. One element of o alone
+/// that carries 1 / 64 of the whole output's energy: 2^-16 / 64 / 2 = 2^-23.
+constexpr double kRoundingDiff = 0x1p-22;
+
+struct RowDistance {
+  double squared = 0;    ///< |a - b|^2
+  double energy = 0;     ///< |a|^2 + |b|^2
+  double reference = 0;  ///< |b|^2
+};
+
+RowDistance distance(const std::uint16_t* a, const std::uint16_t* b, std::size_t count) {
+  RowDistance d;
+  for (std::size_t i = 0; i < count; ++i) {
+    const double x = bf16_to_float(a[i]), y = bf16_to_float(b[i]);
+    d.squared += (x - y) * (x - y);
+    d.energy += x * x + y * y;
+    d.reference += y * y;
+  }
+  return d;
+}
+
+double allowed_in_row(const TensorCoreOutput& model, std::size_t row) {
+  return model.doubt[row] + kRoundingOfRow * model.size[row];
+}
+
+void check_sizes(std::size_t values, const TensorCoreOutput& model, int hidden) {
+  if (hidden < 1 || values != model.y.size() ||
+      values != model.doubt.size() * static_cast<std::size_t>(hidden)) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("bounds on GPUs: y has {} values, the model {} in {} rows of hidden = {}",
+                    values, model.y.size(), model.doubt.size(), hidden));
+  }
+}
+
+/// What doubtful codes may add to diff.
+double doubtful_diff(const TensorCoreOutput& model, double energy) {
+  double squared = 0;
+  for (const double doubt : model.doubt) squared += doubt * doubt;
+  return squared > 0 ? squared / energy : 0;
+}
+
+}  // namespace
+
+Agreement agree(std::span<const std::uint16_t> y, const TensorCoreOutput& model, int hidden) {
+  check_sizes(y.size(), model, hidden);
+  const auto width = static_cast<std::size_t>(hidden);
+  Agreement result;
+  double squared = 0, energy = 0;
+  for (std::size_t row = 0; row < model.doubt.size(); ++row) {
+    const RowDistance d = distance(y.data() + row * width, model.y.data() + row * width, width);
+    squared += d.squared;
+    energy += d.energy;
+    double of_allowed = std::numeric_limits<double>::infinity();
+    if (std::isfinite(d.energy))
+      of_allowed = d.squared > 0 ? std::sqrt(d.squared) / allowed_in_row(model, row) : 0;
+    if (result.worst_row < 0 || of_allowed > result.worst_row_of_allowed) {
+      result.worst_row = static_cast<int>(row);
+      result.worst_row_of_allowed = of_allowed;
+    }
+  }
+  result.diff_bound = kRoundingDiff + doubtful_diff(model, energy);
+  if (!std::isfinite(energy)) {
+    result.diff = std::numeric_limits<double>::infinity();
+  } else if (energy > 0) {
+    result.diff = squared / energy;
+  }
+  return result;
+}
+
+Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_t> exact,
+                     int hidden) {
+  check_sizes(exact.size(), model, hidden);
+  const auto width = static_cast<std::size_t>(hidden);
+  Bounds bounds;
+  double squared = 0, energy = 0;
+  for (std::size_t row = 0; row < model.doubt.size(); ++row) {
+    const RowDistance d = distance(model.y.data() + row * width, exact.data() + row * width, width);
+    squared += d.squared;
+    energy += d.energy;
+    if (d.reference > 0) {
+      bounds.worst_row =
+          std::max(bounds.worst_row,
+                   (std::sqrt(d.squared) + allowed_in_row(model, row)) / std::sqrt(d.reference));
+    }
+  }
+  const double of_model = energy > 0 ? std::sqrt(squared / energy) : 0;
+  const double from_model =
+      std::sqrt(kRoundingDiff + (energy > 0 ? doubtful_diff(model, energy) : 0));
+  bounds.diff = (of_model + from_model) * (of_model + from_model);
+  return bounds;
+}
+
+}  // namespace megamoe::ref

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ref/compare.hpp"
+#include "ref/reference.hpp"
+
+// Bounds on y from a GPU. The only place for them: tests and tools ask here.
+//
+// A Hopper GPU's FP8 sums differ from exact ones by about 2^-13 of a block's largest product, which
+// flips codes of h: by how much y then differs from the exact reference depends on the case (how
+// many codes, how heavy the heaviest), from 1e-6 to 1e-4 over the whole output and up to some 5e-2
+// in a row. What a GPU computes is known bit for bit, though, but for the last bits of the
+// activation's exponential. So:
+//   - y is compared with the model of the tensor core, within bounds that leave room for those last
+//     bits only;
+//   - the bounds against the exact reference follow from that case's own distance between model and
+//     reference, by the triangle inequality.
+
+namespace megamoe::ref {
+
+struct Bounds {
+  double diff = 0;       ///< of Difference::diff
+  double worst_row = 0;  ///< of Difference::worst_row_relative_l2
+};
+
+/// How y agrees with the model of the tensor core.
+struct Agreement {
+  double diff = 0;        ///< over everything, as Difference::diff
+  double diff_bound = 0;  ///< what is allowed: see kRoundingDiff, plus the doubtful codes
+  /// The largest |y - model| of a row in L2, as a part of what is allowed there: at most 1 is good.
+  /// Infinity for NaN or Inf on either side.
+  double worst_row_of_allowed = 0;
+  int worst_row = -1;
+
+  [[nodiscard]] bool ok() const { return diff <= diff_bound && worst_row_of_allowed <= 1; }
+};
+
+/// Compares y [rows, hidden] with the model. Throws Error when the sizes do not fit.
+Agreement agree(std::span<const std::uint16_t> y, const TensorCoreOutput& model, int hidden);
+
+/// How far y of a right kernel may be from `exact`, the reference's y [rows, hidden].
+Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_t> exact,
+                     int hidden);
+
+}  // namespace megamoe::ref
