@@ -12,12 +12,6 @@ namespace {
 
 using Values = std::vector<double>;
 
-/// How far, relatively, two right implementations of the activation in FP32 may be apart. Host: exp
-/// and a sum within 2 ulp, a division and a product within 1/2 each. Device: a sigmoid within 2
-/// ulp, two products. The multiplier 448 / m of the group carries the error of its largest element
-/// on, and its own rounding: together below 2^-20, about 8 ulp.
-constexpr float kActivationError = 0x1p-20F;
-
 /// How far o moves, relatively, when a code of its row of h changed: by the truncations of a block
 /// of 128 channels. Each of 4 instructions truncates 33 terms at 2^-13 of the largest: about
 /// sqrt(132) * 2^-14 of it, below 2^-10; four times that for sums in which the largest term

@@ -112,4 +112,23 @@ Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_
   return bounds;
 }
 
+GpuCheck check_gpu(std::span<const std::uint16_t> y, const Input& input,
+                   const LayerWeights& weights, std::span<const Row> rows, int threads) {
+  const int hidden = input.problem.hidden;
+  const TensorCoreOutput model = run_rows_on_tensor_core(input, weights, rows, threads);
+  const std::vector<std::uint16_t> exact = run_rows(input, weights, rows, threads);
+  return {agree(y, model, hidden), compare(y, exact, hidden), bounds_on_gpu(model, exact, hidden)};
+}
+
+std::string text(const GpuCheck& check) {
+  const Agreement& a = check.agreement;
+  return fmt::format(
+      "from the tensor core's model: diff {:.2e} (bound {:.2e}), row {} at {:.2f} of what is "
+      "allowed; from the exact reference: diff {:.2e} (bound {:.2e}), row {} off by {:.2e} (bound "
+      "{:.2e})",
+      a.diff, a.diff_bound, a.worst_row, a.worst_row_of_allowed, check.difference.diff,
+      check.bounds.diff, check.difference.worst_row, check.difference.worst_row_relative_l2,
+      check.bounds.worst_row);
+}
+
 }  // namespace megamoe::ref

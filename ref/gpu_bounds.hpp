@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "ref/compare.hpp"
 #include "ref/reference.hpp"
@@ -43,5 +44,24 @@ Agreement agree(std::span<const std::uint16_t> y, const TensorCoreOutput& model,
 /// How far y of a right kernel may be from `exact`, the reference's y [rows, hidden].
 Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_t> exact,
                      int hidden);
+
+/// y of rows, as a GPU gave it, against the model and against the exact reference.
+struct GpuCheck {
+  Agreement agreement;
+  Difference difference;  ///< from the exact reference
+  Bounds bounds;          ///< on that difference
+
+  [[nodiscard]] bool ok() const {
+    return agreement.ok() && difference.diff <= bounds.diff &&
+           difference.worst_row_relative_l2 <= bounds.worst_row;
+  }
+};
+
+/// Checks y BF16 [rows, hidden] of a call with fp8 on a Hopper GPU. Throws Error as run_rows does.
+GpuCheck check_gpu(std::span<const std::uint16_t> y, const Input& input,
+                   const LayerWeights& weights, std::span<const Row> rows, int threads = 1);
+
+/// The numbers of a check, in one line.
+std::string text(const GpuCheck& check);
 
 }  // namespace megamoe::ref

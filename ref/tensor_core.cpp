@@ -37,6 +37,11 @@ const CodeTable& code_table() {
   return table;
 }
 
+/// Of a normal number.
+int exponent_of(float value) {
+  return static_cast<int>(std::bit_cast<std::uint32_t>(value) >> 23U & 0xFFU) - 127;
+}
+
 float power_of_two(int exponent) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(exponent + 127) << 23U);
 }
@@ -75,7 +80,7 @@ float tensor_core_step(float accumulator, const float* a, const std::int16_t* a_
     largest = std::max(largest, static_cast<std::int16_t>(a_exponents[i] + b_exponents[i]));
   }
   int exponent = largest;
-  if (accumulator != 0.0F) exponent = std::max(exponent, std::ilogb(accumulator));
+  if (accumulator != 0.0F) exponent = std::max(exponent, exponent_of(accumulator));
   if (exponent <= kZeroExponent / 2) return accumulator;  // nothing but zeros
   // Multiplied so, the conversion to an integer is the truncation.
   const float multiplier = power_of_two(kTensorCoreFractionBits - exponent);

@@ -19,6 +19,12 @@ inline constexpr int kTensorCoreFractionBits = 13;
 /// Products that one instruction adds.
 inline constexpr std::size_t kTensorCoreProducts = 32;
 
+/// How far, relatively, two right implementations of the activation in FP32 may be apart. Host: exp
+/// and a sum within 2 ulp, a division and a product within 1/2 each. Device: a sigmoid within 2
+/// ulp, two products. The multiplier 448 / m of the group carries the error of its largest element
+/// on, and its own rounding: together below 2^-20, about 8 ulp.
+inline constexpr float kActivationError = 0x1p-20F;
+
 /// Rows of e4m3 codes with one FP32 scale per 128 channels, taken apart for `tensor_core_dot`.
 class TensorCoreRows {
  public:

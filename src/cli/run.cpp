@@ -71,6 +71,13 @@ nlohmann::json run_json(const Run& run) {
   if (run.check.rows_checked > 0) {
     json["diff"] = run.check.diff;
     json["worst_row"] = run.check.worst_row;
+    json["diff_bound"] = run.check.diff_bound;
+    json["worst_row_bound"] = run.check.worst_row_bound;
+  }
+  if (run.check.agreement) {
+    json["model_diff"] = run.check.agreement->diff;
+    json["model_diff_bound"] = run.check.agreement->diff_bound;
+    json["model_row_of_allowed"] = run.check.agreement->worst_row_of_allowed;
   }
   if (run.request.repeat > 1) json["bitwise_repeatable"] = run.output.differing_calls == 0;
   return json;
@@ -93,10 +100,17 @@ std::string check_text(const Run& run) {
                                  check.received_equal ? "equal to" : "DIFFERENT FROM");
   if (check.rows_checked == 0) return text + "reference  no row compared\n";
   text += fmt::format(
-      "reference  {} rows: diff {:.2e} (bound {:.0e}), worst row {:.2e} (bound {:.0e})",
+      "reference  {} rows: diff {:.2e} (bound {:.1e}), worst row {:.2e} (bound {:.1e})",
       check.rows_checked, check.diff, check.diff_bound, check.worst_row, check.worst_row_bound);
   if (check.worst_at && check.worst_row > 0) {
     text += fmt::format(" at rank {} token {}", check.worst_at->rank, check.worst_at->token);
+  }
+  if (const auto& model = check.agreement) {
+    text += fmt::format(
+        "\nmodel      of the tensor core: diff {:.2e} (bound {:.1e}), worst row at {:.2f} of what "
+        "is "
+        "allowed",
+        model->diff, model->diff_bound, model->worst_row_of_allowed);
   }
   return text + "\n";
 }

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "host/layer_state.hpp"
-#include "ref/compare.hpp"
+#include "ref/gpu_bounds.hpp"
 #include "ref/reference.hpp"
 #include "tests/device/gpu_memory.hpp"
 
@@ -144,7 +144,7 @@ class GpuCase {
     return finish_call();
   }
 
-  /// y against the reference, within the bounds of the numerics; of large layers a sample of rows.
+  /// y within the bounds of ref/gpu_bounds.hpp; of large layers a sample of rows.
   void expect_close(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
                     const std::string& what) const {
     const double products =
@@ -152,16 +152,13 @@ class GpuCase {
     const std::size_t rows = ref::all_rows(inputs.view()).size();
     const std::size_t step =
         1 + static_cast<std::size_t>(products * static_cast<double>(rows) / kMostProducts);
-    const ref::Difference d = difference(y, inputs, 0, step);
-    EXPECT_LT(d.diff, kMostDiff) << what;
-    EXPECT_LT(d.worst_row_relative_l2, kMostRowError) << what << ", row " << d.worst_row;
+    const ref::GpuCheck check = check_rows(y, inputs, 0, step);
+    EXPECT_TRUE(check.ok()) << what << ": " << ref::text(check);
   }
-  static constexpr double kMostDiff = 3e-5;
-  static constexpr double kMostRowError = 2e-2;
 
-  /// Every step-th row of y, from row `first` on, against the reference.
-  ref::Difference difference(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
-                             std::size_t first, std::size_t step) const {
+  /// Every step-th row of y, from row `first` on.
+  ref::GpuCheck check_rows(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
+                           std::size_t first, std::size_t step) const {
     const std::vector<ref::Row> all = ref::all_rows(inputs.view());
     std::vector<ref::Row> rows;
     std::vector<std::uint16_t> sample;
@@ -170,8 +167,7 @@ class GpuCase {
       const auto row = y.begin() + static_cast<long>(i) * problem_.hidden;
       sample.insert(sample.end(), row, row + problem_.hidden);
     }
-    const auto expected = ref::run_rows(inputs.view(), weights_.view(), rows, kThreads);
-    return ref::compare(sample, expected, problem_.hidden);
+    return ref::check_gpu(sample, inputs.view(), weights_.view(), rows, kThreads);
   }
 
  private:

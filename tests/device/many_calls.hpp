@@ -60,9 +60,9 @@ inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
     const std::size_t all = y.size() / static_cast<std::size_t>(p.hidden);
     if (all == 0) continue;
     const std::size_t step = std::max<std::size_t>(1, (all + 1) / 2);
-    const ref::Difference d = layer.difference(y, inputs, rng() % step, step);
-    ASSERT_LT(d.worst_row_relative_l2, GpuCase::kMostRowError) << what;
-    worst = std::max(worst, d.worst_row_relative_l2);
+    const ref::GpuCheck check = layer.check_rows(y, inputs, rng() % step, step);
+    ASSERT_TRUE(check.ok()) << what << ": " << ref::text(check);
+    worst = std::max(worst, check.difference.worst_row_relative_l2);
     rows += static_cast<long>(all);
   }
   const std::string text =

@@ -33,7 +33,9 @@ TEST(CliCuda, VirtualRanksWithEveryField) {
     EXPECT_EQ(json.at("received_ok"), true);
     EXPECT_EQ(json.at("rows_checked"), 248);
     EXPECT_EQ(json.at("received").size(), 4U);
-    EXPECT_LT(json.at("diff"), 3e-5);
+    EXPECT_LT(json.at("diff"), json.at("diff_bound"));
+    EXPECT_LT(json.at("worst_row"), json.at("worst_row_bound"));
+    EXPECT_LE(json.at("model_row_of_allowed"), 1.0);
     EXPECT_GT(json.at("time_us"), 0.0);
     EXPECT_GT(json.at("memory_bytes"), 0);
   }

@@ -23,9 +23,8 @@ inline void expect_rows(GpuCase& layer, const ref::RandomInputs& inputs, const K
   ASSERT_NO_THROW(y = layer.run(options)) << what;
   ASSERT_EQ(std::count(y.begin(), y.end(), 0xFFFF), 0) << what << ": values left unwritten";
   const std::size_t all = y.size() / static_cast<std::size_t>(layer.problem().hidden);
-  const ref::Difference d = layer.difference(y, inputs, 0, 1 + all / rows);
-  EXPECT_LT(d.diff, GpuCase::kMostDiff) << what;
-  EXPECT_LT(d.worst_row_relative_l2, GpuCase::kMostRowError) << what << ", row " << d.worst_row;
+  const ref::GpuCheck check = layer.check_rows(y, inputs, 0, 1 + all / rows);
+  EXPECT_TRUE(check.ok()) << what << ": " << ref::text(check);
 }
 
 inline void check_large_counts(int ranks, const MakeCase& make) {

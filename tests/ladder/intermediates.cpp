@@ -1,8 +1,9 @@
 #include "tests/ladder/intermediates.hpp"
 
 #include "numerics/activation.hpp"
-#include "numerics/e4m3.hpp"
+#include "numerics/bf16.hpp"
 #include "ref/decode.hpp"
+#include "ref/tensor_core.hpp"
 
 namespace megamoe::ladder {
 namespace {
@@ -15,10 +16,8 @@ const ref::OwnedExpertTensors& tensors_of(const GpuCase& layer, int rank) {
   return layer.weights().routed[at(rank)];
 }
 
-double dot(const std::vector<double>& a, const std::vector<double>& b) {
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+void set_row(ref::TensorCoreRows& rows, std::size_t row, const ref::ScaledCodes& from) {
+  rows.set(row, from.codes, from.scales);
 }
 
 std::byte* combine_of(LayerState& s) {
@@ -55,41 +54,36 @@ float ActRing::scale(const PlannedRow& row, int granule) const {
   return scales_[(at(row.block) * granules + at(granule)) * at(block_rows_) + at(row.row)];
 }
 
-std::vector<double> ActRing::values(const PlannedRow& row) const {
-  std::vector<double> out(at(intermediate_));
-  for (int i = 0; i < intermediate_; ++i) {
-    out[at(i)] = static_cast<double>(kE4m3Values[codes(row)[i]]) *
-                 static_cast<double>(scale(row, i / kGranule));
-  }
-  return out;
-}
-
 std::vector<float> expected_h(const GpuCase& layer, const ref::RandomInputs& inputs, int rank,
                               const PlannedRow& row) {
   const Problem& p = layer.problem();
   const ExpertTensors tensors = tensors_of(layer, rank).view();
-  std::vector<double> x(at(p.hidden)), w(at(p.hidden));
-  const ref::RankInput from = inputs.ranks[at(row.src)].view();
-  ref::decode_x(p, from, row.token, x.data());
+  ref::TensorCoreRows x(1, at(p.hidden)), w(2, at(p.hidden));
+  set_row(x, 0, ref::x_codes(p, inputs.ranks[at(row.src)].view(), row.token));
   std::vector<float> h;
   for (int channel = 0; channel < p.intermediate; ++channel) {
-    ref::decode_w1(tensors, row.expert, channel, w.data());
-    const double gate = dot(x, w);
-    ref::decode_w1(tensors, row.expert, p.intermediate + channel, w.data());
-    const double up = dot(x, w);
-    h.push_back(static_cast<float>(activate<StandardMath<double>>(p.activation, gate, up)));
+    set_row(w, 0, ref::w1_codes(tensors, row.expert, channel));
+    set_row(w, 1, ref::w1_codes(tensors, row.expert, p.intermediate + channel));
+    h.push_back(activate<StandardMath<float>>(p.activation, ref::tensor_core_dot(x, 0, w, 0),
+                                              ref::tensor_core_dot(x, 0, w, 1)));
   }
   return h;
 }
 
-std::vector<double> expected_o(const GpuCase& layer, int rank, const PlannedRow& row,
-                               const std::vector<double>& h) {
+std::vector<std::uint16_t> expected_o(const GpuCase& layer, int rank, const PlannedRow& row,
+                                      const ActRing& ring) {
   const Problem& p = layer.problem();
   const ExpertTensors tensors = tensors_of(layer, rank).view();
-  std::vector<double> w(at(p.intermediate)), o;
+  ref::TensorCoreRows h(1, at(p.intermediate)), w(1, at(p.intermediate));
+  std::vector<float> scales;
+  for (int granule = 0; granule < p.intermediate / kGranule; ++granule)
+    scales.push_back(ring.scale(row, granule));
+  h.set(0, reinterpret_cast<const std::byte*>(ring.codes(row)),
+        std::as_bytes(std::span(scales)).data());
+  std::vector<std::uint16_t> o;
   for (int channel = 0; channel < p.hidden; ++channel) {
-    ref::decode_w2(tensors, row.expert, channel, w.data());
-    o.push_back(dot(h, w));
+    set_row(w, 0, ref::w2_codes(tensors, row.expert, channel));
+    o.push_back(float_to_bf16(ref::tensor_core_dot(h, 0, w, 0)));
   }
   return o;
 }

@@ -20,8 +20,6 @@ class ActRing {
   [[nodiscard]] const std::uint8_t* codes(const PlannedRow& row) const;
   /// The scale of a row's 128 channels from 128 * granule on.
   [[nodiscard]] float scale(const PlannedRow& row, int granule) const;
-  /// A row's values.
-  [[nodiscard]] std::vector<double> values(const PlannedRow& row) const;
 
  private:
   int block_rows_, slots_, intermediate_;
@@ -29,13 +27,14 @@ class ActRing {
   std::vector<float> scales_;
 };
 
-/// h of a row, before it is quantised: from the row's codes and the weights, in double.
+/// h of a row, before it is quantised: from the row's codes and the weights, added as the tensor
+/// core adds them, so exact but for the last bits of the activation.
 std::vector<float> expected_h(const GpuCase& layer, const ref::RandomInputs& inputs, int rank,
                               const PlannedRow& row);
 
-/// o of a row whose quantised h is `h`.
-std::vector<double> expected_o(const GpuCase& layer, int rank, const PlannedRow& row,
-                               const std::vector<double>& h);
+/// BF16 o of a row from what the ring holds of it, added as the tensor core adds: bit for bit.
+std::vector<std::uint16_t> expected_o(const GpuCase& layer, int rank, const PlannedRow& row,
+                                      const ActRing& ring);
 
 /// The combine slots of one rank, BF16 [contributions][capacity][hidden].
 std::vector<std::uint16_t> combine_slots(GpuCase& layer, int rank);

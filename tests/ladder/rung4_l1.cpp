@@ -2,48 +2,46 @@
 #include <cmath>
 
 #include "numerics/quantize.hpp"
+#include "ref/tensor_core.hpp"
 #include "tests/ladder/intermediates.hpp"
 
 namespace megamoe::ladder {
 namespace {
 
-// The tensor core's sums are off by about 2e-4 of their terms, which moves a scale by as much and
-// flips less than one code in a hundred to its neighbour.
-constexpr double kMostScaleError = 2e-3;
-constexpr double kMostRowError = 2e-2;
-constexpr double kMostFlips = 0.02;
-
+/// What was compared, and how far it was off.
 struct Worst {
-  double scale = 0, row = 0;
-  long flipped = 0, codes = 0;
+  double scale = 0;  ///< relative
+  long differing = 0, codes = 0;
 };
 
-/// Compares one row of the ring with its expected h.
+/// Compares one row of the ring with its expected h: the scale may differ by the last bits of the
+/// activation, and a code only where these decide its rounding.
 void check_row(const ActRing& ring, const PlannedRow& row, const std::vector<float>& h,
                const std::string& where, Worst& worst, Failures& failures) {
-  const std::vector<double> got = ring.values(row);
-  double error = 0, norm = 0, scale_error = 0;
+  long wrong = 0;
+  double scale_error = 0;
   for (std::size_t first = 0; first < h.size(); first += kScaleGroup) {
-    std::uint8_t codes[kScaleGroup];
-    const auto scale = static_cast<double>(quantize_group(h.data() + first, kScaleGroup, codes));
+    float amax = 0;
+    for (std::size_t i = 0; i < kScaleGroup; ++i) amax = max_abs(amax, h[first + i]);
+    const GroupScale group = group_scale(amax);
     const int granule = static_cast<int>(first) / kScaleGroup;
-    scale_error =
-        std::max(scale_error, std::fabs(static_cast<double>(ring.scale(row, granule)) / scale - 1));
-    for (std::size_t i = 0; i < kScaleGroup; ++i) {
-      worst.flipped += codes[i] != ring.codes(row)[first + i] ? 1 : 0;
-      const double want = scale * static_cast<double>(kE4m3Values[codes[i]]);
-      error += (got[first + i] - want) * (got[first + i] - want);
-      norm += want * want;
+    scale_error = std::max(scale_error, std::fabs(static_cast<double>(ring.scale(row, granule)) /
+                                                      static_cast<double>(group.scale) -
+                                                  1));
+    for (std::size_t i = first; i < first + kScaleGroup; ++i) {
+      const std::uint8_t got = ring.codes(row)[i];
+      if (got == quantize(h[i], group.multiplier)) continue;
+      ++worst.differing;
+      const bool doubtful = got == quantize(h[i] * (1 - ref::kActivationError), group.multiplier) ||
+                            got == quantize(h[i] * (1 + ref::kActivationError), group.multiplier);
+      wrong += doubtful ? 0 : 1;
     }
     worst.codes += kScaleGroup;
   }
-  const double row_error = std::sqrt(error / norm);
-  failures.require(scale_error < kMostScaleError,
+  failures.require(scale_error < static_cast<double>(ref::kActivationError),
                    fmt::format("{}: a scale is off by {:.1e}", where, scale_error));
-  failures.require(row_error < kMostRowError,
-                   fmt::format("{}: h is off by {:.1e}", where, row_error));
+  failures.require(wrong == 0, fmt::format("{}: {} codes of h are wrong", where, wrong));
   worst.scale = std::max(worst.scale, scale_error);
-  worst.row = std::max(worst.row, row_error);
 }
 
 void check_rank(GpuCase& layer, const ref::RandomInputs& inputs, int rank,
@@ -80,11 +78,10 @@ void run_case(const Arguments& arguments, int tokens, Failures& failures, std::s
   Worst worst;
   for (int r = 0; r < arguments.ranks; ++r)
     check_rank(*layer, inputs, r, configs, rings[static_cast<std::size_t>(r)], worst, failures);
-  const double flips =
-      worst.codes == 0 ? 0 : static_cast<double>(worst.flipped) / static_cast<double>(worst.codes);
-  failures.require(flips < kMostFlips, fmt::format("{:.2f} % of the codes differ", 100 * flips));
-  note = fmt::format("{} codes, {:.2f} % differ; scales within {:.1e}, rows within {:.1e}",
-                     worst.codes, 100 * flips, worst.scale, worst.row);
+  note = fmt::format(
+      "{} codes, {} rounded the other way by the activation's last bits; scales "
+      "within {:.1e}",
+      worst.codes, worst.differing, worst.scale);
 }
 
 }  // namespace
