@@ -20,10 +20,12 @@ inline constexpr int kTensorCoreFractionBits = 13;
 inline constexpr std::size_t kTensorCoreProducts = 32;
 
 /// How far, relatively, two right implementations of the activation in FP32 may be apart. Host: exp
-/// and a sum within 2 ulp, a division and a product within 1/2 each. Device: a sigmoid within 2
-/// ulp, two products. The multiplier 448 / m of the group carries the error of its largest element
-/// on, and its own rounding: together below 2^-20, about 8 ulp.
-inline constexpr float kActivationError = 0x1p-20F;
+/// and a sum within 2 ulp, a division and a product within 1/2 each. Device: the hardware's
+/// exponential of a rounded argument, abs(g) * 2^-24, which matters up to g = -16 (beyond, h is
+/// below half of the least code of a group whose largest element is 1); its reciprocal and two
+/// products, 3 ulp. The multiplier 448 / m of the group carries the error of its largest element
+/// on, and its own rounding.
+inline constexpr float kActivationError = 0x1p-19F;
 
 /// Rows of e4m3 codes with one FP32 scale per 128 channels, taken apart for `tensor_core_dot`.
 class TensorCoreRows {
