@@ -57,15 +57,15 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
 
 /// The tail of every warp's work.
 template <int kSlots, int kPieces>
-MEGAMOE_DEVICE bool sum_tokens(const CtaState& state, DeviceCall& c, int lane,
-                               const Tracer& trace) {
+MEGAMOE_DEVICE bool sum_tokens(const CtaState& state, DeviceCall& c, const Tracer& trace) {
   if (state.rank.snapshot.x != nullptr) return true;
-  return Summer(state, c, static_cast<protocol::u32>(lane)).template run<kSlots, kPieces>(trace);
+  return Summer(state, c).template run<kSlots, kPieces>(trace);
 }
 
 template <class Plan>
-MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall& c, int lane,
+MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall& c,
                                   const Tracer& trace) {
+  const int lane = ptx::lane_id();
   protocol::u32 first = 0;
   if (lane == 0) first = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[0]);
   bool ok = true;
@@ -82,23 +82,23 @@ MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall&
 
 template <class Plan>
 MEGAMOE_DEVICE bool run_courier(const Plan& plan, CtaState& state, DeviceCall& c, int warp,
-                                int lane, const Tracer& trace) {
-  Courier courier(state, c, plan.pulled_rows(warp), static_cast<protocol::u32>(lane), trace);
+                                const Tracer& trace) {
+  Courier courier(state, c, plan.pulled_rows(warp), trace);
   const protocol::u32 first = courier.claim_ticket();
   if constexpr (Plan::kBulkPull) {
     auto staging = plan.staging(warp);
     const ptx::CachePolicy policy = ptx::evict_first_policy();
     const ptx::Patience patience{state.deadline_ns};
     return courier.run(first, [&](const auto& rows, int count, const PullTarget& target) {
-      return pull_rows_by_bulk(staging, rows, count, target, policy, patience, lane);
+      return pull_rows_by_bulk(staging, rows, count, target, policy, patience, ptx::lane_id());
     });
   } else {
     return courier.run(first, [&](const auto& rows, int count, const PullTarget& target) {
       for (int i = 0; i < count; ++i) {
         pull_row_by_loads(rows(i).x, target.x + static_cast<std::int64_t>(i) * target.row_bytes,
-                          target.row_bytes, lane);
+                          target.row_bytes, ptx::lane_id());
       }
-      pull_scales(rows, count, target, lane);
+      pull_scales(rows, count, target, ptx::lane_id());
       return true;
     });
   }
@@ -107,35 +107,36 @@ MEGAMOE_DEVICE bool run_courier(const Plan& plan, CtaState& state, DeviceCall& c
 /// The four warps that are not consumers.
 template <class Plan>
 MEGAMOE_DEVICE bool run_service(const Plan& plan, CtaState& state, int warp) {
-  const int lane = ptx::lane_id();
   using protocol::Role;
   DeviceEnv env;
   DeviceCall c = make_call(env, state,
                            warp == 0   ? Role::scheduler
                            : warp == 3 ? Role::publisher
                                        : Role::courier);
-  Tracer trace(state, Plan::kConsumerWarps + warp);
+  const Tracer trace(state);
   bool ok = true;
   if (warp == 0) {
-    ok = run_scheduler(plan, state, c, lane, trace);
+    ok = run_scheduler(plan, state, c, trace);
   } else if (warp == 3) {
-    if (lane == 0) state.cleared = protocol::claim(c, &c.m.words(c.parity())->clear_ticket);
+    if (ptx::lane_id() == 0)
+      state.cleared = protocol::claim(c, &c.m.words(c.parity())->clear_ticket);
     __syncwarp();
-    if (state.cleared == 0) protocol::clear_other_parity(c, lane, 32);
-    ok = publish_tiles(plan.done(), state, c, lane, trace);
+    if (state.cleared == 0) protocol::clear_other_parity(c, ptx::lane_id(), 32);
+    ok = publish_tiles(plan.done(), state, c, trace);
   } else {
-    ok = run_courier(plan, state, c, warp - 1, lane, trace);
+    ok = run_courier(plan, state, c, warp - 1, trace);
   }
-  return ok && sum_tokens < 4, Plan::kBulkPull ? 1 : 2 > (state, c, lane, trace);
+  constexpr int kPieces = Plan::kBulkPull ? 1 : 2;  // prefill leaves these warps few registers
+  return ok && sum_tokens<4, kPieces>(state, c, trace);
 }
 
 template <class Plan>
 MEGAMOE_DEVICE bool run_math(const Plan& plan, CtaState& state) {
   DeviceEnv env;
   DeviceCall c = make_call(env, state, protocol::Role::math);
-  Tracer trace(state, threadIdx.x / 32);
+  const Tracer trace(state);
   return consume_tiles(plan.ring(), plan.done(), state, plan.amax_words(), trace) &&
-         sum_tokens<8, 2>(state, c, ptx::lane_id(), trace);
+         sum_tokens<8, 2>(state, c, trace);
 }
 
 /// After all roles of the CTA have joined; by all threads.
@@ -170,8 +171,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   plan.init(thread);
   ptx::griddepcontrol_wait();
   enter_call(state, params);
-  const Tracer trace(state, Shape::kThreads / 32);
-  if (thread == 0) trace.mark(TraceMark::entered);
+  const Tracer trace(state);
+  trace.mark_cta(TraceMark::entered);
   warm_up(state);
 
   {
@@ -183,9 +184,9 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (thread == 32 && !protocol::may_start(c)) state.failed = 1;
     __syncthreads();
     if (state.failed != 0 || !router.run()) return;
-    if (thread == 0) trace.mark(TraceMark::routed);
+    trace.mark_cta(TraceMark::routed);
     if (!make_cta_plan<Shape::kThreads>(state, c)) return;
-    if (thread == 0) trace.mark(TraceMark::planned);
+    trace.mark_cta(TraceMark::planned);
   }
   // The router's counters lay where the ring is.
   ptx::fence_proxy_async();
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   if (!ok) state.failed = 1;
   if (__syncthreads_or(!ok) != 0) return;
   leave_call(state, params);
-  if (thread == 0) trace.mark(TraceMark::left);
+  trace.mark_cta(TraceMark::left);
 #endif
 }
 

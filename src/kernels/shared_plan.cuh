@@ -23,7 +23,6 @@ class SharedPlan {
   static constexpr int round(int bytes) { return (bytes + 127) / 128 * 128; }
 
  public:
-  static constexpr int kConsumerWarps = Shape::kConsumerThreads / 32;
   static constexpr bool kBulkPull = Shape::kFamily == Family::prefill;
 
  private:

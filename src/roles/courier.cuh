@@ -25,13 +25,13 @@ class Courier {
   static constexpr u32 kAll = 0xFFFFFFFFU;
 
  public:
-  MEGAMOE_DEVICE Courier(const CtaState& state, DeviceCall& call, PulledRows& rows, u32 lane,
+  MEGAMOE_DEVICE Courier(const CtaState& state, DeviceCall& call, PulledRows& rows,
                          const Tracer& trace)
-      : state_(state), c_(call), rows_(rows), lane_(lane), trace_(trace) {}
+      : state_(state), c_(call), rows_(rows), trace_(trace) {}
 
   MEGAMOE_DEVICE u32 claim_ticket() {
     u32 ticket = 0;
-    if (lane_ == 0) ticket = protocol::claim(c_, &c_.m.words(c_.parity())->pull_ticket[0]);
+    if (lane() == 0) ticket = protocol::claim(c_, &c_.m.words(c_.parity())->pull_ticket[0]);
     return ticket;  // of lane 0
   }
 
@@ -51,24 +51,26 @@ class Courier {
   }
 
  private:
+  static MEGAMOE_DEVICE u32 lane() { return static_cast<u32>(ptx::lane_id()); }
+
   template <class Copy>
   MEGAMOE_DEVICE bool pull(const protocol::PullChunk& chunk, const Copy& copy) {
     const protocol::Geometry& g = c_.g;
     u32 src = 0, index = 0;
     bool ok = find_entry(chunk, src, index);
-    if (ok && lane_ == 0) ok = protocol::wait_pool_slot(c_, chunk.block);
+    if (ok && lane() == 0) ok = protocol::wait_pool_slot(c_, chunk.block);
     if (__all_sync(kAll, ok) == 0) return false;
     trace_.mark(TraceMark::slot_free, chunk.block);
     const u32 token = index / g.contributions;
     const std::int64_t hidden = g.hidden_granules * kGranule;
-    if (lane_ < chunk.rows) {
+    if (lane() < chunk.rows) {
       const std::byte* source = c_.m.peer(src);
       const SymmetricLayout& offsets = c_.m.symmetric();
-      rows_.row[lane_] = {.x = source + offsets.x + token * hidden,
-                          .scales = reinterpret_cast<const float*>(source + offsets.x_scales) +
-                                    static_cast<std::int64_t>(token) * g.hidden_granules};
+      rows_.row[lane()] = {.x = source + offsets.x + token * hidden,
+                           .scales = reinterpret_cast<const float*>(source + offsets.x_scales) +
+                                     static_cast<std::int64_t>(token) * g.hidden_granules};
       c_.m.row_metas()[static_cast<std::int64_t>(chunk.block % g.meta_slots()) * g.block_rows +
-                       chunk.row_in_block + lane_] = protocol::row_meta(src, index);
+                       chunk.row_in_block + lane()] = protocol::row_meta(src, index);
     }
     __syncwarp();
     const std::int64_t slot_row =
@@ -83,19 +85,19 @@ class Courier {
     if (!copy(row_source, static_cast<int>(chunk.rows), target)) return false;
     __syncwarp();
     trace_.mark(TraceMark::chunk_pulled, chunk.block);
-    if (lane_ == 0) protocol::publish_rows(c_, chunk.block, chunk.ready_units);
+    if (lane() == 0) protocol::publish_rows(c_, chunk.block, chunk.ready_units);
     return true;
   }
 
   /// Lane i < chunk.rows finds where its row comes from: rows of an expert are ordered by source.
   /// Executed by all lanes; false in lanes whose entry did not come.
   MEGAMOE_DEVICE bool find_entry(const protocol::PullChunk& chunk, u32& src, u32& index) {
-    const u32 row = chunk.row_in_expert + lane_;
+    const u32 row = chunk.row_in_expert + lane();
     u32 before = 0;    // rows of the sources so far
     u32 position = 0;  // in the list of src
     src = c_.g.ranks;
     for (u32 base = 0; base < c_.g.ranks; base += 32) {
-      const u32 mine = base + lane_;
+      const u32 mine = base + lane();
       u32 begin = 0, count = 0;
       if (mine < c_.g.ranks) {
         begin = chunk.expert == 0 ? 0 : known_end(mine, chunk.expert - 1);
@@ -111,7 +113,7 @@ class Courier {
         before += n;
       }
     }
-    return lane_ >= chunk.rows || protocol::read_entry(c_, 0, src, position, index);
+    return lane() >= chunk.rows || protocol::read_entry(c_, 0, src, position, index);
   }
 
   MEGAMOE_DEVICE u32 known_end(u32 src, u32 expert) const {
@@ -122,7 +124,6 @@ class Courier {
   const CtaState& state_;
   DeviceCall& c_;
   PulledRows& rows_;
-  u32 lane_;
   const Tracer& trace_;
 };
 

@@ -53,11 +53,11 @@ struct DoneRing {
   }
 
   /// By all lanes of the publisher warp. False: patience ran out.
-  MEGAMOE_DEVICE bool pop(Position& at, TileInfo& tile, int lane, ptx::Patience patience) const {
+  MEGAMOE_DEVICE bool pop(Position& at, TileInfo& tile, ptx::Patience patience) const {
     if (!ptx::mbarrier_wait(full(slot_of(at)), parity_of(at), patience)) return false;
     tile = load_tile_info(info(slot_of(at)));
     __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(empty(slot_of(at)));
+    if (ptx::lane_id() == 0) ptx::mbarrier_arrive(empty(slot_of(at)));
     ++at;
     return true;
   }

@@ -15,7 +15,8 @@ namespace megamoe {
 /// One addition per source with rows in the tile: rows of a block are ordered by source. By a warp.
 template <class Shape>
 MEGAMOE_DEVICE void publish_tile_contributions(DeviceCall& c, const TileInfo& tile,
-                                               protocol::u32 granules, int lane) {
+                                               protocol::u32 granules) {
+  const int lane = ptx::lane_id();
   using protocol::u32;
   constexpr int kPerLane = (Shape::kTokens + 31) / 32;
   constexpr u32 kAll = 0xFFFFFFFFU, kNobody = 0xFFFFFFFFU;
@@ -57,24 +58,24 @@ MEGAMOE_DEVICE void publish_tile_contributions(DeviceCall& c, const TileInfo& ti
 /// By a warp. False: patience ran out.
 template <class Shape>
 MEGAMOE_DEVICE bool publish_tiles(const DoneRing<Shape>& done, const CtaState& state, DeviceCall& c,
-                                  int lane, const Tracer& trace) {
+                                  const Tracer& trace) {
   const ptx::Patience patience = inner_patience(state);
   typename DoneRing<Shape>::Position at = 0;
   TileInfo tile;
   for (;;) {
-    if (!done.pop(at, tile, lane, patience)) return false;
+    if (!done.pop(at, tile, patience)) return false;
     if ((tile.flags & kTileEnd) != 0) return true;
     trace.mark(TraceMark::tile_popped, tile.block);
     if ((tile.flags & kTileL2) == 0) {
       // One tile is one granule of the intermediate.
-      if (lane == 0) protocol::publish_l1(c, tile.block, 1);
+      if (ptx::lane_id() == 0) protocol::publish_l1(c, tile.block, 1);
       trace.mark(TraceMark::tile_published, tile.block);
       continue;
     }
     const protocol::u32 granules = protocol::lesser(2, c.g.hidden_granules - 2 * tile.column);
-    publish_tile_contributions<Shape>(c, tile, granules, lane);
+    publish_tile_contributions<Shape>(c, tile, granules);
     __syncwarp();
-    if (lane == 0) protocol::publish_l2(c, tile.block, granules);
+    if (ptx::lane_id() == 0) protocol::publish_l2(c, tile.block, granules);
     trace.mark(TraceMark::tile_published, tile.block);
   }
 }

@@ -24,19 +24,22 @@ struct RankMaps {
   CUtensorMap act;                   ///< act ring, K = intermediate
 };
 
-/// FP32 scales of one set of experts' weights, [experts][rows / 128][K / 128] each; those of w1
-/// hold the gate's rows first, then the up projection's.
-struct WeightScales {
-  const float* w1;
-  const float* w2;
+/// One set of experts' weights beside their descriptors. Codes: e4m3 [experts][rows][K]. FP32
+/// scales: [experts][rows / 128][K / 128]; those of w1 hold the gate's rows first, then the up
+/// projection's.
+struct WeightPointers {
+  const std::byte* w1;
+  const std::byte* w2;
+  const float* w1_scales;
+  const float* w2_scales;
 };
 
 /// One rank's part of a launch, besides its descriptors.
 struct RankParams {
   protocol::Geometry geometry;
   protocol::Memory memory;
-  WeightScales routed;
-  WeightScales shared;
+  WeightPointers routed;
+  WeightPointers shared;
   std::uint16_t* y;               ///< BF16 [num_tokens][hidden]
   std::int64_t* recv_stats;       ///< [experts per rank] added to, or null
   protocol::FaultRecord* record;  ///< device address of host-visible memory

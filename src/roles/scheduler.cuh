@@ -36,18 +36,19 @@ class TileSources {
     const protocol::Geometry& g = rank_.geometry;
     const bool shared = b.expert >= g.experts_per_rank;
     const u32 expert = shared ? b.expert - g.experts_per_rank : b.expert;
-    const WeightScales& scales = shared ? rank_.shared : rank_.routed;
-    return t.is_l2 ? l2(t, expert, shared, scales.w2) : l1(t, expert, shared, scales.w1);
+    const WeightPointers& weights = shared ? rank_.shared : rank_.routed;
+    return t.is_l2 ? l2(t, expert, shared, weights) : l1(t, expert, shared, weights);
   }
 
  private:
   MEGAMOE_DEVICE TileSource l1(const protocol::GemmTile& t, u32 expert, bool shared,
-                               const float* scales) const {
+                               const WeightPointers& w) const {
     const protocol::Geometry& g = rank_.geometry;
     const u32 slot = t.block % g.pool_slots, k = g.hidden_granules;
     const float* of_expert =
-        scales + static_cast<std::int64_t>(expert) * 2 * g.intermediate_granules * k;
+        w.w1_scales + static_cast<std::int64_t>(expert) * 2 * g.intermediate_granules * k;
     return {.weights = shared ? &maps_->shared_w1 : &maps_->w1,
+            .codes = w.w1 + first_code(expert, 2 * g.intermediate_granules, t.tile, k),
             .acts = &maps_->pool,
             .expert = static_cast<int>(expert),
             .weight_row = static_cast<int>(t.tile) * Shape::kWeightRows,
@@ -58,12 +59,14 @@ class TileSources {
                               of_expert + (g.intermediate_granules + t.tile) * k}};
   }
   MEGAMOE_DEVICE TileSource l2(const protocol::GemmTile& t, u32 expert, bool shared,
-                               const float* scales) const {
+                               const WeightPointers& w) const {
     const protocol::Geometry& g = rank_.geometry;
     const u32 slot = t.block % g.act_slots, k = g.intermediate_granules;
-    const float* of_expert = scales + static_cast<std::int64_t>(expert) * g.hidden_granules * k;
+    const float* of_expert =
+        w.w2_scales + static_cast<std::int64_t>(expert) * g.hidden_granules * k;
     const u32 first = 2 * t.tile, second = protocol::lesser(first + 1, g.hidden_granules - 1);
     return {.weights = shared ? &maps_->shared_w2 : &maps_->w2,
+            .codes = w.w2 + first_code(expert, g.hidden_granules, t.tile, k),
             .acts = &maps_->act,
             .expert = static_cast<int>(expert),
             .weight_row = static_cast<int>(t.tile) * Shape::kWeightRows,
@@ -71,6 +74,13 @@ class TileSources {
             .act_scales = reinterpret_cast<const float*>(rank_.memory.act_scales()) +
                           static_cast<std::int64_t>(slot) * k * Shape::kTokens,
             .weight_scales = {of_expert + first * k, of_expert + second * k}};
+  }
+
+  /// Where a tile's weights start among those of all experts, in bytes.
+  static MEGAMOE_DEVICE std::int64_t first_code(u32 expert, u32 row_granules, u32 tile, u32 k) {
+    const std::int64_t row =
+        static_cast<std::int64_t>(expert) * row_granules * kGranule + tile * Shape::kWeightRows;
+    return row * k * kGranule;
   }
 
   const RankParams& rank_;
@@ -87,23 +97,23 @@ class Scheduler {
   /// Weights that run ahead of their activations start at about the rate at which memory delivers
   /// them: a deeper queue would delay the rows that they wait for.
   static constexpr u32 kPaceCycles = Shape::kWeightBytes / 20;
+  /// What a CTA may bring into L2 while it waits for its first rows, in steps of 32 pieces.
+  static constexpr u32 kPrefetchPiece = 2048;
+  static constexpr u32 kPrefetchBytes =
+      Shape::kFamily == Family::decode ? 3 * 32 * kPrefetchPiece : 0;
   static constexpr int kPeekStages = 3;  ///< stages before a tile's end
 
  public:
   MEGAMOE_DEVICE Scheduler(const RingType& ring, const CtaState& state, DeviceCall& call,
                            const Tracer& trace)
-      : ring_(ring),
-        state_(state),
-        c_(call),
-        trace_(trace),
-        schedule_{state.plan.num_blocks(), call.g.l1_tiles, call.g.l2_tiles, call.g.lag_blocks} {}
+      : ring_(ring), state_(state), c_(call), trace_(trace) {}
 
   /// `ticket` is the first, of lane 0. False in all lanes: a wait gave up.
   MEGAMOE_DEVICE bool run(u32 ticket) {
     bool ok = true;
     bool ready = false;  // the tile's inputs were seen already
     ticket = __shfl_sync(kAll, ticket, 0);
-    while (ok && ticket < schedule_.num_tickets()) {
+    while (ok && ticket < schedule().num_tickets()) {
       // The next claim is under way while this tile is loaded.
       u32 next = 0;
       if (lane() == 0) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
@@ -122,11 +132,15 @@ class Scheduler {
 
  private:
   static MEGAMOE_DEVICE int lane() { return ptx::lane_id(); }
+  /// Read anew from shared memory: cheaper than registers kept for it.
+  MEGAMOE_DEVICE protocol::GemmSchedule schedule() const {
+    return {state_.plan.num_blocks(), c_.g.l1_tiles, c_.g.l2_tiles, c_.g.lag_blocks};
+  }
 
   /// Brings the tile of `ticket`. On return `next` is equal in all lanes, and `ready` says whether
   /// its inputs were seen.
   MEGAMOE_DEVICE bool bring(u32 ticket, u32& next, bool& ready) {
-    const protocol::GemmTile t = schedule_.tile(ticket);
+    const protocol::GemmTile t = schedule().tile(ticket);
     const protocol::Block block = state_.plan.block(t.block);
     const TileSources<Shape> sources(state_);
     const TileSource source = sources.source(t, block);
@@ -136,7 +150,7 @@ class Scheduler {
     const ptx::Patience patience = inner_patience(state_);
     if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
     tile.start_weights(issues);
-    const bool there = ready || wait(wait_of(t), tile);
+    const bool there = ready || wait(wait_of(t), tile, source.codes);
     ready = false;
     trace_.mark(TraceMark::inputs_ready, ticket);
     if (!t.is_l2) c_.env.fence_proxy_async_to_generic();  // of the act slot; see wait_act_slot
@@ -146,7 +160,7 @@ class Scheduler {
       if (!tile.start_stage(issues, patience)) return false;
     }
     next = __shfl_sync(kAll, next, 0);
-    ready = next < schedule_.num_tickets() && looks_over(wait_of(schedule_.tile(next)));
+    ready = next < schedule().num_tickets() && looks_over(wait_of(schedule().tile(next)));
     while (tile.stages_left() > 0) {
       if (!tile.start_stage(issues, patience)) return false;
     }
@@ -170,7 +184,8 @@ class Scheduler {
   }
 
   /// Waits; meanwhile the weights of further stages start. False in all lanes: aborted.
-  MEGAMOE_DEVICE bool wait(const protocol::SlotWait& wait, TileLoad<RingType>& tile) {
+  MEGAMOE_DEVICE bool wait(const protocol::SlotWait& wait, TileLoad<RingType>& tile,
+                           const std::byte* codes) {
     protocol::u64 started = 0;
     u32 polls = 0;
     u32 issued = static_cast<u32>(clock64());
@@ -182,9 +197,14 @@ class Scheduler {
       const bool goes_on = over || protocol::keep_waiting(c_, wait.site, seen, started, polls);
       if (__all_sync(kAll, goes_on) == 0) return false;
       const u32 now = __shfl_sync(kAll, static_cast<u32>(clock64()), 0);
-      if (tile.may_run_ahead() && now - issued >= kPaceCycles &&
-          __all_sync(kAll, tile.next_is_free()) != 0) {
+      if (now - issued < kPaceCycles) continue;
+      if (tile.may_run_ahead() && __all_sync(kAll, tile.next_is_free()) != 0) {
         tile.start_weights(lane() == 0);
+        issued = now;
+      } else if (prefetched_ < kPrefetchBytes) {
+        // The ring is full, and memory idle: into L2 with some of what comes next.
+        ptx::bulk_prefetch_l2(codes + prefetched_ + lane() * kPrefetchPiece, kPrefetchPiece);
+        prefetched_ += 32 * kPrefetchPiece;
         issued = now;
       }
     }
@@ -194,8 +214,8 @@ class Scheduler {
   const CtaState& state_;
   DeviceCall& c_;
   const Tracer& trace_;
-  protocol::GemmSchedule schedule_;
   RingPosition at_;
+  u32 prefetched_ = 0;
 };
 
 }  // namespace megamoe

@@ -21,8 +21,7 @@ class Summer {
   static constexpr u32 kFewTokens = 64, kManyTokens = 4096;
 
  public:
-  MEGAMOE_DEVICE Summer(const CtaState& state, DeviceCall& call, u32 lane)
-      : state_(state), c_(call), lane_(lane) {
+  MEGAMOE_DEVICE Summer(const CtaState& state, DeviceCall& call) : state_(state), c_(call) {
     const u32 hidden = c_.g.hidden_granules * kGranule;
     ticket_channels_ = c_.num_tokens <= kFewTokens    ? kWarpChannels
                        : c_.num_tokens <= kManyTokens ? 2 * kWarpChannels
@@ -56,15 +55,17 @@ class Summer {
   }
 
  private:
+  static MEGAMOE_DEVICE u32 lane() { return static_cast<u32>(ptx::lane_id()); }
+
   MEGAMOE_DEVICE u32 claim_ticket() {
     u32 ticket = 0;
-    if (lane_ == 0) ticket = protocol::claim(c_, &c_.m.words(c_.parity())->sum_ticket[0]);
+    if (lane() == 0) ticket = protocol::claim(c_, &c_.m.words(c_.parity())->sum_ticket[0]);
     return ticket;  // of lane 0
   }
 
   MEGAMOE_DEVICE bool wait_all() {
     bool ok = true;
-    for (u32 dst = lane_; ok && dst < c_.g.ranks; dst += 32)
+    for (u32 dst = lane(); ok && dst < c_.g.ranks; dst += 32)
       ok = protocol::wait_arrived(c_, 0, dst);
     return __all_sync(kAll, ok) != 0;
   }
@@ -75,9 +76,9 @@ class Summer {
     const u32 hidden = g.hidden_granules * kGranule;
     // Lane s knows slot s; slots without an expert have no contribution.
     float my_weight = 1.0F;
-    bool my_used = lane_ >= g.top_k && lane_ < g.contributions;
-    if (lane_ < g.top_k) {
-      const std::int64_t i = static_cast<std::int64_t>(token) * g.top_k + lane_;
+    bool my_used = lane() >= g.top_k && lane() < g.contributions;
+    if (lane() < g.top_k) {
+      const std::int64_t i = static_cast<std::int64_t>(token) * g.top_k + lane();
       my_weight = c_.m.topk_weights(g.rank)[i];
       my_used = protocol::is_expert(g, c_.m.topk_idx(g.rank)[i]);
     }
@@ -87,8 +88,8 @@ class Summer {
     std::byte* const y = reinterpret_cast<std::byte*>(state_.rank.y) + token_bytes;
     const std::int64_t slot_bytes = static_cast<std::int64_t>(g.capacity) * hidden * 2;
     const u32 end = protocol::lesser(first_channel + ticket_channels_, hidden);
-    for (u32 base = first_channel + lane_ * 8; base - lane_ * 8 < end;
-         base += kPieces * kWarpChannels) {
+    const u32 offset = lane() * 8;
+    for (u32 base = first_channel + offset; base - offset < end; base += kPieces * kWarpChannels) {
       float total[kPieces][8] = {};
       for (u32 slot = 0; slot < g.contributions; slot += kSlots) {
         uint4 loaded[kPieces][kSlots];
@@ -131,7 +132,6 @@ class Summer {
 
   const CtaState& state_;
   DeviceCall& c_;
-  u32 lane_;
   u32 ticket_channels_, tickets_per_token_;
 };
 

@@ -8,27 +8,34 @@
 
 namespace megamoe {
 
-/// A warp's hand on its list. Positions are in shared memory, so that a role spends no register on
-/// it.
+/// Positions are in shared memory, so that a role spends no register on its list.
 class Tracer {
  public:
-  MEGAMOE_DEVICE Tracer(CtaState& state, std::uint32_t warp) : state_(state), warp_(warp) {}
+  MEGAMOE_DEVICE explicit Tracer(CtaState& state) : state_(state) {}
 
-  /// By one lane or more of the warp; lane 0 writes.
+  /// In this warp's list, by one lane or more of it; lane 0 writes.
   MEGAMOE_DEVICE void mark(TraceMark what, std::uint32_t index = 0) const {
-    const TraceBuffer& buffer = state_.rank.trace;
-    if (buffer.events == nullptr || ptx::lane_id() != 0) return;
-    const std::uint32_t position = state_.traced[warp_];
-    if (position == buffer.capacity) return;
-    state_.traced[warp_] = position + 1;
-    const std::uint32_t list = state_.entry.cta * buffer.warps + warp_;
-    buffer.events[static_cast<std::int64_t>(list) * buffer.capacity + position] = {
-        .ns = ptx::globaltimer(), .what = what, .index = index};
+    if (state_.rank.trace.events == nullptr) return;
+    if (ptx::lane_id() == 0) append(threadIdx.x / 32, what, index);
+  }
+  /// In the CTA's list, by all threads; thread 0 writes.
+  MEGAMOE_DEVICE void mark_cta(TraceMark what) const {
+    if (state_.rank.trace.events == nullptr) return;
+    if (threadIdx.x == 0) append(blockDim.x / 32, what, 0);
   }
 
  private:
+  MEGAMOE_DEVICE void append(std::uint32_t list, TraceMark what, std::uint32_t index) const {
+    const TraceBuffer& buffer = state_.rank.trace;
+    const std::uint32_t position = state_.traced[list];
+    if (position == buffer.capacity) return;
+    state_.traced[list] = position + 1;
+    const std::int64_t first = static_cast<std::int64_t>(state_.entry.cta * buffer.lists + list);
+    buffer.events[first * buffer.capacity + position] = {
+        .ns = ptx::globaltimer(), .what = what, .index = index};
+  }
+
   CtaState& state_;
-  std::uint32_t warp_;
 };
 
 }  // namespace megamoe

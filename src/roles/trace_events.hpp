@@ -34,10 +34,11 @@ struct TraceEvent {
   std::uint32_t index;
 };
 
-/// Lists of events, [CTAs][warps][capacity], zeroed by the host; null: tracing is off.
+/// Lists of events, [CTAs][lists][capacity], zeroed by the host; null: tracing is off. A CTA has a
+/// list per warp, then one of its own.
 struct TraceBuffer {
   TraceEvent* events;
-  std::uint32_t warps;
+  std::uint32_t lists;
   std::uint32_t capacity;
 };
 

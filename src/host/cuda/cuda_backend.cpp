@@ -18,9 +18,9 @@ using protocol::u32;
 CudaRank& rank_of(const LayerState& s) { return static_cast<CudaRank&>(*s.space); }
 
 /// A call that only dispatches has no weights.
-WeightScales scales_of(const ExpertTensors* w) {
+WeightPointers pointers_of(const ExpertTensors* w) {
   if (w == nullptr) return {};
-  return {reinterpret_cast<const float*>(w->w1_scales),
+  return {w->w1, w->w2, reinterpret_cast<const float*>(w->w1_scales),
           reinterpret_cast<const float*>(w->w2_scales)};
 }
 
@@ -34,8 +34,8 @@ RankParams rank_params(const PreparedCall& p) {
   return {.geometry = protocol::make_geometry(s.problem, p.config, s.rank,
                                               static_cast<u32>(list_entries(s.problem))),
           .memory = s.memory,
-          .routed = scales_of(p.call.weights),
-          .shared = scales_of(shared == nullptr ? p.call.weights : shared),
+          .routed = pointers_of(p.call.weights),
+          .shared = pointers_of(shared == nullptr ? p.call.weights : shared),
           .y = p.call.y,
           .recv_stats = p.recv_stats,
           .record = rank_of(s).device_record(),
