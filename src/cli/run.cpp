@@ -139,7 +139,7 @@ int execute_run(const RunRequest& request, Io& io) {
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
   run.request.backend = choose_backend(request, run.data.problem());
   run.output = call_layer(run.request, run.data, io);
-  run.check = check_run(request, run.data, run.output, io);
+  run.check = check_run(run.request, run.data, run.output, io);
   if (request.output) write_output(*request.output, run.data.shape, run.output.y);
   io.out << (request.json ? run_json(run).dump(2) + "\n" : run_text(run));
   return run.ok() ? kDone : kCheckFailed;

@@ -30,8 +30,9 @@ MEGAMOE_DEVICE LoadPolicies load_policies() {
 /// Where one tile's operands are.
 struct TileSource {
   const CUtensorMap* weights;  ///< e4m3 [experts, rows, K], box {128, 256, 1}
-  const std::byte* codes;      ///< of the tile's first weight row; its rows are contiguous
-  const CUtensorMap* acts;     ///< e4m3 [rows of the ring, K], box {128, kTokens}
+  const std::byte* codes;      ///< of the tile's weight rows, which are contiguous
+  int code_bytes;
+  const CUtensorMap* acts;  ///< e4m3 [rows of the ring, K], box {128, kTokens}
   int expert;
   int weight_row;
   int act_row;

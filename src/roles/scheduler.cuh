@@ -49,6 +49,7 @@ class TileSources {
         w.w1_scales + static_cast<std::int64_t>(expert) * 2 * g.intermediate_granules * k;
     return {.weights = shared ? &maps_->shared_w1 : &maps_->w1,
             .codes = w.w1 + first_code(expert, 2 * g.intermediate_granules, t.tile, k),
+            .code_bytes = code_bytes(2 * g.intermediate_granules, t.tile, k),
             .acts = &maps_->pool,
             .expert = static_cast<int>(expert),
             .weight_row = static_cast<int>(t.tile) * Shape::kWeightRows,
@@ -67,6 +68,7 @@ class TileSources {
     const u32 first = 2 * t.tile, second = protocol::lesser(first + 1, g.hidden_granules - 1);
     return {.weights = shared ? &maps_->shared_w2 : &maps_->w2,
             .codes = w.w2 + first_code(expert, g.hidden_granules, t.tile, k),
+            .code_bytes = code_bytes(g.hidden_granules, t.tile, k),
             .acts = &maps_->act,
             .expert = static_cast<int>(expert),
             .weight_row = static_cast<int>(t.tile) * Shape::kWeightRows,
@@ -81,6 +83,11 @@ class TileSources {
     const std::int64_t row =
         static_cast<std::int64_t>(expert) * row_granules * kGranule + tile * Shape::kWeightRows;
     return row * k * kGranule;
+  }
+  /// A tile may end before its 256 rows: with the expert.
+  static MEGAMOE_DEVICE int code_bytes(u32 row_granules, u32 tile, u32 k) {
+    const u32 rows = row_granules * kGranule - tile * Shape::kWeightRows;
+    return static_cast<int>(protocol::lesser(rows, Shape::kWeightRows) * k) * kGranule;
   }
 
   const RankParams& rank_;
@@ -150,7 +157,7 @@ class Scheduler {
     const ptx::Patience patience = inner_patience(state_);
     if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
     tile.start_weights(issues);
-    const bool there = ready || wait(wait_of(t), tile, source.codes);
+    const bool there = ready || wait(wait_of(t), tile, source);
     ready = false;
     trace_.mark(TraceMark::inputs_ready, ticket);
     if (!t.is_l2) c_.env.fence_proxy_async_to_generic();  // of the act slot; see wait_act_slot
@@ -185,7 +192,7 @@ class Scheduler {
 
   /// Waits; meanwhile the weights of further stages start. False in all lanes: aborted.
   MEGAMOE_DEVICE bool wait(const protocol::SlotWait& wait, TileLoad<RingType>& tile,
-                           const std::byte* codes) {
+                           const TileSource& source) {
     protocol::u64 started = 0;
     u32 polls = 0;
     u32 issued = static_cast<u32>(clock64());
@@ -201,9 +208,10 @@ class Scheduler {
       if (tile.may_run_ahead() && __all_sync(kAll, tile.next_is_free()) != 0) {
         tile.start_weights(lane() == 0);
         issued = now;
-      } else if (prefetched_ < kPrefetchBytes) {
+      } else if (prefetched_ < kPrefetchBytes &&
+                 prefetched_ + 32 * kPrefetchPiece <= static_cast<u32>(source.code_bytes)) {
         // The ring is full, and memory idle: into L2 with some of what comes next.
-        ptx::bulk_prefetch_l2(codes + prefetched_ + lane() * kPrefetchPiece, kPrefetchPiece);
+        ptx::bulk_prefetch_l2(source.codes + prefetched_ + lane() * kPrefetchPiece, kPrefetchPiece);
         prefetched_ += 32 * kPrefetchPiece;
         issued = now;
       }
