@@ -18,13 +18,17 @@ class CapturedCall {
     }
     layer.start_stage();
     layer.start_call_only(options);
+    // All captures end before the first graph is instantiated: a thread that captures may not.
+    std::vector<cudaGraph_t> graphs(streams);
     for (std::size_t i = 0; i < streams; ++i) {
       const cuda::DeviceGuard guard(layer.device(static_cast<int>(i)));
-      cudaGraph_t graph = nullptr;
+      cuda::check(cudaStreamEndCapture(stream(i), &graphs[i]), "end of the capture");
+    }
+    for (std::size_t i = 0; i < streams; ++i) {
+      const cuda::DeviceGuard guard(layer.device(static_cast<int>(i)));
       cudaGraphExec_t executable = nullptr;
-      cuda::check(cudaStreamEndCapture(stream(i), &graph), "end of the capture");
-      cuda::check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-      cudaGraphDestroy(graph);
+      cuda::check(cudaGraphInstantiate(&executable, graphs[i], 0), "cudaGraphInstantiate");
+      cudaGraphDestroy(graphs[i]);
       graphs_.push_back(executable);
     }
   }
