@@ -107,7 +107,8 @@ stage_asan() {
 
 stage_cuda() {
   configure cuda "-DCMAKE_CUDA_COMPILER=$(find_nvcc)"
-  cmake --build build/cuda -j "$jobs" --target tests_cuda
+  # All CUDA code compiles here, that of the tests that need a GPU too.
+  cmake --build build/cuda -j "$jobs" --target tests_cuda tests_gpu tests_multi tests_ladder sanitizer_driver_racy megamoe_cli
   run_ctest cuda -L '^cuda$'
 }
 
