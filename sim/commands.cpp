@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "sim/explore_suite.hpp"
 #include "sim/report.hpp"
 #include "sim/runner.hpp"
 
@@ -30,10 +31,6 @@ int command_run(const Options& o) {
   bool green = true;
   for (const Scenario* s : chosen) {
     const Search found = report_search(*s, o.first_seed, o.seeds == 0 ? 100 : o.seeds, *mutant);
-    if (found.is_red()) {
-      std::printf("again: megamoe_sim replay %s --seed %llu --mutant %s\n", s->name,
-                  static_cast<unsigned long long>(found.red_seed), o.mutant.c_str());
-    }
     green = green && !found.is_red();
   }
   return green ? 0 : 1;
@@ -53,6 +50,9 @@ int command_replay(const Options& o) {
 int command_list() {
   for (const std::span<const Scenario> all : {scenarios(), large_scenarios()}) {
     for (const Scenario& s : all) std::printf("scenario %-26s %s\n", s.name, s.about);
+  }
+  for (const ExplorationCase& c : explorations()) {
+    std::printf("explore  %-26s %s%s\n", c.name, c.about, c.only_deep ? " (--deep)" : "");
   }
   for (const MutantInfo& m : mutants()) std::printf("mutant   %-26s %s\n", m.name, m.rule);
   for (const MutantInfo& m : spare_rules()) std::printf("spare    %-26s %s\n", m.name, m.rule);

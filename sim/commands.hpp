@@ -11,7 +11,9 @@ struct Options {
   std::string name = "all";
   std::string mutant = "none";
   u64 first_seed = 0;
-  u64 seeds = 0;  ///< 0: the command's own number
+  u64 seeds = 0;       ///< 0: the command's own number
+  bool deep = false;   ///< explorations and models that take longer as well
+  bool trace = false;  ///< of a red exploration, step by step
 };
 
 // Each prints its findings and returns the exit status: 0 as it should be, 1 not, 2 unknown name.
@@ -20,8 +22,8 @@ int command_replay(const Options& options);
 int command_list();
 // These end with a line `counts: PASSED FAILED 0`.
 int command_mutants(const Options& options);
-int command_explore();
-int command_model();
+int command_explore(const Options& options);
+int command_model(const Options& options);
 /// The three above.
 int command_prove(const Options& options);
 

@@ -49,17 +49,19 @@ class PrefixPolicy final : public Policy {
   std::function<u64()> state_hash;
 
   Agent& next(Agent* current, std::span<Agent* const> ready) override {
-    std::vector<Agent*> order(ready.begin(), ready.end());
-    std::sort(order.begin(), order.end(), [&](const Agent* a, const Agent* b) {
+    const bool may_go_on =
+        current != nullptr && std::find(ready.begin(), ready.end(), current) != ready.end();
+    if (may_go_on && (spent_.preemptions == bounds_.preemptions || ready.size() == 1))
+      return *current;
+    order_.assign(ready.begin(), ready.end());
+    std::sort(order_.begin(), order_.end(), [&](const Agent* a, const Agent* b) {
       if ((a == current) != (b == current)) return a == current;
       return a->slot < b->slot;
     });
-    const bool may_go_on = order.front() == current;
-    const bool may_switch = !may_go_on || spent_.preemptions < bounds_.preemptions;
-    const u32 chosen = decide(may_switch ? static_cast<u32>(order.size()) : 1,
-                              current == nullptr ? ~0U : current->slot);
+    const u32 chosen =
+        decide(static_cast<u32>(order_.size()), current == nullptr ? ~0U : current->slot);
     if (may_go_on && chosen > 0) ++spent_.preemptions;
-    return *order[chosen];
+    return *order_[chosen];
   }
 
   u32 age(Agent& agent, u32 choices) override {
@@ -92,6 +94,7 @@ class PrefixPolicy final : public Policy {
   std::size_t at_ = 0;
   KnownStates::Spent spent_ = {};
   bool cut_ = false;
+  std::vector<Agent*> order_;  // scratch
 };
 
 /// Moves on to the next prefix in depth-first order; false when all have been followed.
@@ -105,7 +108,8 @@ bool advance(std::vector<PrefixPolicy::Decision>& decisions) {
 
 }  // namespace
 
-Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bounds& bounds) {
+Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bounds& bounds,
+                    std::FILE* red_trace) {
   Exploration result;
   SharedWords shared;
   KnownStates states;
@@ -118,16 +122,20 @@ Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bou
     Outcome outcome = world.run();
     ++(policy.cut() ? result.cut : result.runs);
     result.steps += outcome.steps;
-    if (!outcome.failure.empty()) {
-      for (const PrefixPolicy::Decision& d : decisions) result.red_schedule.push_back(d.chosen);
-      result.red = std::move(outcome);
-      break;
-    }
     if (shared.has_changed()) {
       // Steps that were taken for private are not: start again.
       decisions.clear();
       states.clear();
       continue;
+    }
+    if (!outcome.failure.empty()) {
+      result.red = std::move(outcome);
+      if (red_trace == nullptr) break;
+      PrefixPolicy again(decisions, states, bounds);
+      World same(scenario, seed, mutant, again, red_trace);
+      same.machine().set_shared_words(&shared);
+      same.run();
+      break;
     }
     if (!advance(decisions)) {
       result.complete = true;

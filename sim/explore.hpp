@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "sim/mutant.hpp"
 #include "sim/scenario.hpp"
@@ -22,14 +21,15 @@ struct Exploration {
   u64 cut = 0;     ///< left where they came to a known state
   u64 states = 0;  ///< known, at points with a choice
   u64 steps = 0;
-  bool complete = false;          ///< every schedule within the bounds was followed
-  Outcome red;                    ///< the first failure, if there was one
-  std::vector<u32> red_schedule;  ///< the choices that led to it
+  bool complete = false;  ///< every schedule within the bounds was followed
+  Outcome red;            ///< the first failure, if there was one
 };
 
 /// Follows every schedule of a scenario within the bounds, from the start each time, leaving those
 /// that come to a state which was seen with the same budget left. Agents switch only before words
 /// that more than one agent uses: the order of other steps makes no difference.
-Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bounds& bounds);
+/// A schedule that failed is followed once more with every step printed to `red_trace`, if given.
+Exploration explore(const Scenario& scenario, u64 seed, Mutant mutant, const Bounds& bounds,
+                    std::FILE* red_trace = nullptr);
 
 }  // namespace megamoe::sim

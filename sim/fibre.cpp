@@ -1,58 +1,73 @@
 #include "sim/fibre.hpp"
 
+#include <csetjmp>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include <ucontext.h>
+
 namespace megamoe::sim {
-namespace {
 
-constexpr std::size_t kStackBytes = 128 * 1024;
+/// A stack and where its fibre is. One whose fibre has ended waits in the trampoline for the next.
+struct Fibre::Context {
+  static constexpr std::size_t kStackBytes = 128 * 1024;
 
-/// Stacks of fibres that have ended, for the next ones: a run starts dozens.
-std::vector<std::unique_ptr<char[]>>& spare_stacks() {
-  static thread_local std::vector<std::unique_ptr<char[]>> stacks;
-  return stacks;
-}
+  std::jmp_buf place = {};
+  ucontext_t start = {};
+  std::unique_ptr<char[]> stack;
+  bool is_running = true;  // the fibre that the OS started has neither stack nor entry
+  void (*entry)(void*) = nullptr;
+  void* arg = nullptr;
+  static std::vector<std::unique_ptr<Context>>& spare() {
+    static thread_local std::vector<std::unique_ptr<Context>> contexts;
+    return contexts;
+  }
+};
 
-}  // namespace
+Fibre::Fibre() = default;
 
 Fibre::~Fibre() {
-  if (stack_ != nullptr) spare_stacks().push_back(std::move(stack_));
+  if (context_ != nullptr && context_->stack != nullptr)
+    Context::spare().push_back(std::move(context_));
 }
 
 void Fibre::trampoline(unsigned high, unsigned low) {
   auto* self =
-      reinterpret_cast<Fibre*>(static_cast<std::uintptr_t>(high) << 32U | std::uintptr_t{low});
-  self->entry_(self->arg_);
+      reinterpret_cast<Context*>(static_cast<std::uintptr_t>(high) << 32U | std::uintptr_t{low});
+  for (;;) self->entry(self->arg);
 }
 
 void Fibre::prepare(void (*entry)(void*), void* arg) {
-  auto& spare = spare_stacks();
+  auto& spare = Context::spare();
   if (spare.empty()) {
-    stack_.reset(new char[kStackBytes]);
+    context_ = std::make_unique<Context>();
+    context_->stack.reset(new char[Context::kStackBytes]);
+    context_->is_running = false;
   } else {
-    stack_ = std::move(spare.back());
+    context_ = std::move(spare.back());
     spare.pop_back();
   }
-  entry_ = entry;
-  arg_ = arg;
-  started_ = false;
+  context_->entry = entry;
+  context_->arg = arg;
 }
 
 void Fibre::switch_to(Fibre& from, Fibre& to) {
-  // Only the first entry goes through a context: its system call for the signal mask would cost
+  if (from.context_ == nullptr) from.context_ = std::make_unique<Context>();
+  if (_setjmp(from.context_->place) != 0) return;
+  Context& next = *to.context_;
+  if (next.is_running) std::longjmp(next.place, 1);
+  // Only the first use of a stack goes through a context: its system calls for the signal mask cost
   // more than all else that a step does.
-  if (_setjmp(from.place_) != 0) return;
-  if (to.started_) std::longjmp(to.place_, 1);
-  to.started_ = true;
-  getcontext(&to.start_);
-  to.start_.uc_stack.ss_sp = to.stack_.get();
-  to.start_.uc_stack.ss_size = kStackBytes;
-  to.start_.uc_link = nullptr;
-  const auto self = reinterpret_cast<std::uintptr_t>(&to);
-  makecontext(&to.start_, reinterpret_cast<void (*)()>(&Fibre::trampoline), 2,
+  next.is_running = true;
+  getcontext(&next.start);
+  next.start.uc_stack.ss_sp = next.stack.get();
+  next.start.uc_stack.ss_size = Context::kStackBytes;
+  next.start.uc_link = nullptr;
+  const auto self = reinterpret_cast<std::uintptr_t>(&next);
+  makecontext(&next.start, reinterpret_cast<void (*)()>(&Fibre::trampoline), 2,
               static_cast<unsigned>(self >> 32U), static_cast<unsigned>(self));
-  setcontext(&to.start_);
+  setcontext(&next.start);
 }
 
 }  // namespace megamoe::sim

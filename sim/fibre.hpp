@@ -1,9 +1,6 @@
 #pragma once
 
-#include <csetjmp>
 #include <memory>
-
-#include <ucontext.h>
 
 namespace megamoe::sim {
 
@@ -11,27 +8,24 @@ namespace megamoe::sim {
 /// OS thread, so a run is a function of its seed.
 class Fibre {
  public:
-  Fibre() = default;
+  Fibre();
   ~Fibre();
   Fibre(const Fibre&) = delete;
   Fibre& operator=(const Fibre&) = delete;
 
-  /// Gives the fibre a stack; its first switch_to calls entry(arg), which must never return.
+  /// Gives the fibre a stack; its first switch_to calls entry(arg). Before entry returns it must
+  /// have switched away for good: nobody may switch to the fibre after that.
   void prepare(void (*entry)(void*), void* arg);
-  [[nodiscard]] bool prepared() const { return stack_ != nullptr; }
+  [[nodiscard]] bool prepared() const { return context_ != nullptr; }
 
   /// Leaves `from`, which is running, and continues `to`.
   static void switch_to(Fibre& from, Fibre& to);
 
  private:
+  struct Context;
   static void trampoline(unsigned high, unsigned low);
 
-  std::jmp_buf place_ = {};
-  ucontext_t start_ = {};
-  std::unique_ptr<char[]> stack_;
-  void (*entry_)(void*) = nullptr;
-  void* arg_ = nullptr;
-  bool started_ = true;  // the fibre that the OS started has no entry
+  std::unique_ptr<Context> context_;
 };
 
 }  // namespace megamoe::sim

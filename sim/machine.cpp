@@ -60,7 +60,6 @@ void Machine::after_store(u32 word) {
 }
 
 bool Machine::changes_nothing(u32 word, const Op& op) const {
-  // Clearing what was never used: nobody can tell.
   const std::vector<Store>& stores = words_.word(word).stores;
   return op.kind == OpKind::store && op.access.order == Order::relaxed && stores.size() == 1 &&
          stores.back().value == op.value;
@@ -94,8 +93,7 @@ u64 Machine::perform(Agent& agent, Op& op, u32 word) {
   if (op.kind == OpKind::load) {
     agent.before_last[1] = agent.before_last[0];
     agent.before_last[0] = agent.history;
-    const Store& read = words_.word(word).stores[seen.store];
-    agent.idle_loads = read.releases.empty() ? agent.idle_loads + 1 : 0;
+    agent.idle_loads = seen.says_nothing_new ? agent.idle_loads + 1 : 0;
   } else {
     agent.idle_loads = 0;
     agent.polls.clear();
@@ -133,6 +131,9 @@ u64 Machine::load(Agent& agent, const Access& access) {
 }
 
 void Machine::store(Agent& agent, const Access& access, u64 value) {
+  // Clearing what was never used: nobody can tell.
+  const bool clears = value == 0 && access.order == Order::relaxed;
+  if (clears && mutation_.is(Mutant::none) && words_.is_untouched(access.address)) return;
   Op op{OpKind::store, access, value};
   run_op(agent, op);
 }

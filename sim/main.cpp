@@ -10,8 +10,10 @@ constexpr const char* kUsage =
     "usage: megamoe_sim run [SCENARIO|all] [--seeds N] [--first S] [--mutant NAME]\n"
     "       megamoe_sim replay SCENARIO --seed S [--mutant NAME]\n"
     "       megamoe_sim mutants [--seeds N]\n"
-    "       megamoe_sim explore | model | list\n"
-    "       megamoe_sim prove [--seeds N]      mutants, explore and model\n";
+    "       megamoe_sim explore [CASE|all] [--deep] [--trace]\n"
+    "       megamoe_sim model [--deep]\n"
+    "       megamoe_sim prove [--seeds N] [--deep]      mutants, explore and model\n"
+    "       megamoe_sim list\n";
 
 }  // namespace
 
@@ -31,6 +33,10 @@ int main(int argc, char** argv) {
       options.first_seed = std::strtoull(argv[++i], nullptr, 10);
     } else if (word == "--mutant" && has_value) {
       options.mutant = argv[++i];
+    } else if (word == "--deep") {
+      options.deep = true;
+    } else if (word == "--trace") {
+      options.trace = true;
     } else if (word.rfind("--", 0) != 0) {
       options.name = word;
     } else {
@@ -41,8 +47,8 @@ int main(int argc, char** argv) {
   if (command == "run") return megamoe::sim::command_run(options);
   if (command == "replay") return megamoe::sim::command_replay(options);
   if (command == "mutants") return megamoe::sim::command_mutants(options);
-  if (command == "explore") return megamoe::sim::command_explore();
-  if (command == "model") return megamoe::sim::command_model();
+  if (command == "explore") return megamoe::sim::command_explore(options);
+  if (command == "model") return megamoe::sim::command_model(options);
   if (command == "prove") return megamoe::sim::command_prove(options);
   if (command == "list") return megamoe::sim::command_list();
   std::fprintf(stderr, "megamoe_sim: unknown command '%s'\n%s", command.c_str(), kUsage);

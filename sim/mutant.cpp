@@ -121,6 +121,15 @@ std::span<const MutantInfo> mutants() { return kMutants; }
 
 std::span<const MutantInfo> spare_rules() { return kSpare; }
 
+const char* name(Mutant mutant) {
+  for (const std::span<const MutantInfo> all : {mutants(), spare_rules()}) {
+    for (const MutantInfo& m : all) {
+      if (mutant == m.mutant) return m.name;
+    }
+  }
+  return "none";
+}
+
 std::optional<Mutant> find_mutant(std::string_view name) {
   if (name == "none") return Mutant::none;
   for (const std::span<const MutantInfo> all : {mutants(), spare_rules()}) {

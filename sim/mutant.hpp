@@ -89,6 +89,8 @@ std::span<const MutantInfo> mutants();
 /// Those that must stay green: the protocol keeps a rule that nothing in it depends on. `rule` says
 /// what makes it spare. One that turns red means that something has come to depend on it.
 std::span<const MutantInfo> spare_rules();
+/// "none" for the true protocol.
+const char* name(Mutant mutant);
 std::optional<Mutant> find_mutant(std::string_view name);
 
 }  // namespace megamoe::sim

@@ -17,6 +17,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
+/// The command that repeats a run and prints every step.
+std::string replay_command(const Scenario& scenario, u64 seed, Mutant mutant);
 /// Searches and prints a line, with the failure and the last steps of a red run.
 Search report_search(const Scenario& scenario, u64 first_seed, u64 seeds, Mutant mutant);
 

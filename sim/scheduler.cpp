@@ -79,16 +79,24 @@ void Scheduler::live(Agent& agent) {
 void Scheduler::finish(Agent& agent) {
   agent.state = AgentState::done;
   set_not_ready(agent);
+  Agent* next = nullptr;
   if (!stopping_) {
     if (agent.device != nullptr) release_slot(*agent.device);
     for (const auto& other : agents_) {
       if (other->waits_for_exits) wake(*other);
     }
-    if (Agent* next = choose(nullptr)) switch_to(*next);
-    // Nobody is ready: run() looks whether somebody waits.
+    next = choose(nullptr);
   }
-  current_ = nullptr;
-  Fibre::switch_to(agent.fibre, main_);
+  // When nobody is ready, run() looks whether somebody waits. The fibre's stack serves another one
+  // when it continues: nothing of this run may be touched then.
+  if (next != nullptr) make_current(*next);
+  Fibre::switch_to(agent.fibre, next != nullptr ? next->fibre : main_);
+}
+
+void Scheduler::make_current(Agent& next) {
+  if (next.state == AgentState::pending) take_slot(next);
+  current_ = &next;
+  if (!next.fibre.prepared()) next.fibre.prepare(&Scheduler::enter, this);
 }
 
 Agent* Scheduler::choose(Agent* current) {
@@ -103,11 +111,9 @@ Agent* Scheduler::choose(Agent* current) {
 }
 
 void Scheduler::switch_to(Agent& next) {
-  if (next.state == AgentState::pending) take_slot(next);
   Agent& previous = *current_;
   if (&next == &previous) return;
-  current_ = &next;
-  if (!next.fibre.prepared()) next.fibre.prepare(&Scheduler::enter, this);
+  make_current(next);
   Fibre::switch_to(previous.fibre, next.fibre);
   if (stopping_) throw Stopped{};
 }
@@ -157,9 +163,7 @@ void Scheduler::abandon() {
 
 std::string Scheduler::run() {
   while (Agent* next = choose(nullptr)) {
-    if (next->state == AgentState::pending) take_slot(*next);
-    current_ = next;
-    if (!next->fibre.prepared()) next->fibre.prepare(&Scheduler::enter, this);
+    make_current(*next);
     Fibre::switch_to(main_, next->fibre);
   }
   const auto waits = [](const auto& a) { return a->state == AgentState::waiting; };

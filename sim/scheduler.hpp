@@ -61,6 +61,7 @@ class Scheduler {
   void set_not_ready(Agent& agent);
   void take_slot(Agent& agent);
   void release_slot(Device& device);
+  void make_current(Agent& next);
   void switch_to(Agent& next);
   /// Some agent that is ready, or nullptr when nobody is.
   Agent* choose(Agent* current);

@@ -22,6 +22,12 @@ class Clock {
       if (other.steps_[i] > steps_[i]) steps_[i] = other.steps_[i];
     }
   }
+  [[nodiscard]] bool includes(const Clock& other) const {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      if (other.steps_[i] > steps_[i]) return false;
+    }
+    return true;
+  }
 
  private:
   std::vector<u32> steps_;
@@ -41,6 +47,10 @@ struct View {
     past.join(other.past);
     to_async.join(other.to_async);
     to_generic.join(other.to_generic);
+  }
+  [[nodiscard]] bool includes(const View& other) const {
+    return past.includes(other.past) && to_async.includes(other.to_async) &&
+           to_generic.includes(other.to_generic);
   }
   /// The start and the end of a kernel order everything, whichever proxy did it.
   void fence_all() { to_async = to_generic = past; }

@@ -23,13 +23,10 @@ void WordMemory::add_word(const void* address, const WordName& name) {
 }
 
 u32 WordMemory::find(const void* address) {
-  const auto* at = static_cast<const std::byte*>(address);
-  for (Region& region : regions_) {
-    if (at < region.base || at >= region.base + region.bytes) continue;
-    const auto offset = static_cast<std::size_t>(at - region.base);
-    u32& index = region.index[offset / 4];
+  if (const Region* region = region_of(address)) {
+    u32& index = regions_[last_region_].index[region->place(address)];
     if (index == 0) {
-      words_.push_back({region.name(offset), std::vector<Store>(1), 0});
+      words_.push_back({region->name(region->offset(address)), std::vector<Store>(1), 0});
       index = static_cast<u32>(words_.size());
     }
     return index - 1;
@@ -77,6 +74,14 @@ void WordMemory::acquire(Agent& agent, const Store& store, Scope scope) {
   }
 }
 
+bool WordMemory::is_known(const Agent& agent, const Store& store, const Access& access) const {
+  if (!acquires(access.order)) return true;
+  return std::all_of(store.releases.begin(), store.releases.end(), [&](const Release& release) {
+    return !reaches(release.slot, release.scope, agent.slot) ||
+           !reaches(agent.slot, access.scope, release.slot) || agent.view.includes(*release.view);
+  });
+}
+
 Observed WordMemory::observe(Agent& agent, u32 word, const Access& access, u32 index) {
   Store& store = words_[word].stores[index];
   const u32 step = agent.view.past.tick(agent.slot);
@@ -99,8 +104,10 @@ Observed WordMemory::load(Agent& agent, u32 word, const Access& access, u32 age)
     chosen = i;
     if (age-- == 0) break;
   }
+  const bool nothing_new = chosen == oldest_index && is_known(agent, w.stores[chosen], access);
   Observed seen = observe(agent, word, access, chosen);
   seen.newest = newest;
+  seen.says_nothing_new = nothing_new;
   return seen;
 }
 

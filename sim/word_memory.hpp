@@ -53,8 +53,9 @@ struct Access {
 struct Observed {
   u64 value = 0;
   u32 word = 0;
-  u32 store = 0;   ///< index of the store that was read
-  u32 newest = 0;  ///< index of the newest store that was visible
+  u32 store = 0;                  ///< index of the store that was read
+  u32 newest = 0;                 ///< index of the newest store that was visible
+  bool says_nothing_new = false;  ///< a load: the agent knew of the store and of all it releases
 };
 
 /// The words of all ranks under a weak memory model; see docs/adr/ for what is modelled.
@@ -69,6 +70,11 @@ class WordMemory {
   void add_word(const void* address, const WordName& name);
   /// The word at `address`; its value before any store is 0.
   u32 find(const void* address);
+  /// True if nobody has accessed the word of a region yet.
+  [[nodiscard]] bool is_untouched(const void* address) const {
+    const Region* region = region_of(address);
+    return region != nullptr && region->index[region->place(address)] == 0;
+  }
   [[nodiscard]] const Word& word(u32 index) const { return words_[index]; }
   [[nodiscard]] std::size_t num_words() const { return words_.size(); }
 
@@ -95,17 +101,37 @@ class WordMemory {
     std::size_t bytes;
     std::function<WordName(std::size_t)> name;
     std::vector<u32> index;  // of every 4 bytes: word + 1, or 0
+
+    [[nodiscard]] bool holds(const void* address) const {
+      return static_cast<const std::byte*>(address) - base < static_cast<std::ptrdiff_t>(bytes) &&
+             address >= base;
+    }
+    [[nodiscard]] std::size_t offset(const void* address) const {
+      return static_cast<std::size_t>(static_cast<const std::byte*>(address) - base);
+    }
+    [[nodiscard]] std::size_t place(const void* address) const { return offset(address) / 4; }
   };
+  /// nullptr for a word outside all regions.
+  [[nodiscard]] const Region* region_of(const void* address) const {
+    if (last_region_ < regions_.size() && regions_[last_region_].holds(address))
+      return &regions_[last_region_];
+    for (last_region_ = 0; last_region_ < regions_.size(); ++last_region_) {
+      if (regions_[last_region_].holds(address)) return &regions_[last_region_];
+    }
+    return nullptr;
+  }
   [[nodiscard]] bool reaches(u32 from, Scope scope, u32 to) const;
   [[nodiscard]] bool visible(const Agent& agent, const Store& store, Scope scope) const;
   [[nodiscard]] u32 oldest(const Agent& agent, const Word& word) const;
   void acquire(Agent& agent, const Store& store, Scope scope);
+  [[nodiscard]] bool is_known(const Agent& agent, const Store& store, const Access& access) const;
   Store& append(Word& word, Agent& agent, u32 slot, u64 value, Scope scope);
   void publish(Store& store, const Agent& agent, const Access& access);
   Observed observe(Agent& agent, u32 word, const Access& access, u32 index);
 
   std::vector<Place> places_;
   std::vector<Region> regions_;
+  mutable std::size_t last_region_ = 0;  // accesses come in runs
   std::unordered_map<const void*, u32> others_;
   std::vector<Word> words_;
   u64 hash_ = 0;

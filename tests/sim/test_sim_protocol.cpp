@@ -1,18 +1,26 @@
+#include <cstdio>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "sim/explore.hpp"
+#include "sim/report.hpp"
 #include "sim/runner.hpp"
 
 namespace megamoe::sim {
 namespace {
+
+/// A red run, with the command that repeats it.
+std::string report(const Scenario& scenario, const Search& s) {
+  return s.red.failure + "\n" + s.red.trace + replay_command(scenario, s.red_seed, Mutant::none);
+}
 
 /// The true protocol in every scenario, a few seeds each.
 class EveryScenario : public testing::TestWithParam<Scenario> {};
 
 TEST_P(EveryScenario, IsGreen) {
   const Search s = search(GetParam(), 1'000'000, 40, Mutant::none);
-  EXPECT_FALSE(s.is_red()) << "seed " << s.red_seed << ": " << s.red.failure << "\n" << s.red.trace;
+  EXPECT_FALSE(s.is_red()) << report(GetParam(), s);
   EXPECT_EQ(s.runs, 40U);
   EXPECT_GT(s.steps, s.runs * 50) << "the runs did next to nothing";
 }
@@ -26,7 +34,7 @@ class ManyRanks : public testing::TestWithParam<Scenario> {};
 
 TEST_P(ManyRanks, CallFaultAndReset) {
   const Search s = search(GetParam(), 7, 2, Mutant::none);
-  EXPECT_FALSE(s.is_red()) << "seed " << s.red_seed << ": " << s.red.failure << "\n" << s.red.trace;
+  EXPECT_FALSE(s.is_red()) << report(GetParam(), s);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, ManyRanks,
@@ -57,11 +65,71 @@ TEST(SimProtocol, AFailureComesWithItsTrace) {
   EXPECT_NE(s.red.trace.find("arrived@"), std::string::npos) << s.red.trace;
 }
 
+/// What `run` prints to the file that it is given.
+template <class Run>
+std::string printed(Run run) {
+  std::FILE* file = std::tmpfile();
+  run(file);
+  std::string text(static_cast<std::size_t>(std::ftell(file)), '\0');
+  std::rewind(file);
+  EXPECT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
+  std::fclose(file);
+  return text;
+}
+
+TEST(SimProtocol, AFailingSeedIsReplayedStepByStep) {
+  const Scenario& small = *find_scenario("small");
+  const Search s = search(small, 0, 50, Mutant::arrived_unreleased);
+  ASSERT_TRUE(s.is_red());
+  EXPECT_EQ(replay_command(small, s.red_seed, Mutant::arrived_unreleased),
+            "build/host/sim/megamoe_sim replay small --seed " + std::to_string(s.red_seed) +
+                " --mutant arrived_unreleased");
+  Outcome again;
+  const std::string trace = printed([&](std::FILE* file) {
+    again = run_seed(small, s.red_seed, Mutant::arrived_unreleased, file);
+  });
+  EXPECT_EQ(again.failure, s.red.failure);
+  EXPECT_EQ(again.steps, s.red.steps);
+  // The whole run, up to the last steps that the failure came with.
+  EXPECT_EQ(trace.substr(trace.size() - s.red.trace.size()), s.red.trace);
+  EXPECT_NE(trace.find("host                        launch call 1\n"), std::string::npos) << trace;
+}
+
+/// Two calls without tokens: little to explore.
+constexpr Scenario kIdle = {.name = "idle",
+                            .experts_per_rank = 1,
+                            .top_k = 1,
+                            .capacity = 1,
+                            .calls = 2,
+                            .roles = Roles::threads,
+                            .routing = Routing::none};
+
+TEST(SimExplore, FollowsEverySchedule) {
+  const Exploration e = explore(kIdle, 1, Mutant::none, {.preemptions = 1});
+  EXPECT_TRUE(e.complete);
+  EXPECT_EQ(e.red.failure, "");
+  EXPECT_GT(e.runs + e.cut, 1000U);
+  const Exploration fewer = explore(kIdle, 1, Mutant::none, {.preemptions = 0});
+  EXPECT_TRUE(fewer.complete);
+  EXPECT_LT(fewer.states, e.states);
+  const Exploration stopped = explore(kIdle, 1, Mutant::none, {.preemptions = 1, .max_runs = 100});
+  EXPECT_FALSE(stopped.complete);
+}
+
+TEST(SimExplore, FindsAFaultAndPrintsItsSchedule) {
+  Exploration e;
+  const std::string trace =
+      printed([&](std::FILE* file) { e = explore(kIdle, 1, Mutant::one_parity, {}, file); });
+  ASSERT_NE(e.red.failure, "");
+  EXPECT_EQ(trace.substr(trace.size() - e.red.trace.size()), e.red.trace);
+}
+
 TEST(SimProtocol, EveryMutantNamesAScenario) {
   for (const std::span<const MutantInfo> all : {mutants(), spare_rules()}) {
     for (const MutantInfo& m : all) {
       EXPECT_NE(find_scenario(m.scenario), nullptr) << m.name;
       EXPECT_EQ(find_mutant(m.name), m.mutant);
+      EXPECT_STREQ(name(m.mutant), m.name);
     }
   }
   EXPECT_GE(mutants().size(), 24U);
