@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "layout/rings.hpp"
+#include "config/rings.hpp"
 
 namespace megamoe {
 namespace {

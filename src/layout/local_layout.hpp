@@ -4,9 +4,9 @@
 #include <cstdint>
 
 #include "config/kernel_config.hpp"
+#include "config/rings.hpp"
 #include "layout/carver.hpp"
 #include "layout/elements.hpp"
-#include "layout/rings.hpp"
 #include "megamoe/problem.hpp"
 
 namespace megamoe {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "config/kernel_config.hpp"
-#include "layout/rings.hpp"
+#include "config/rings.hpp"
 #include "megamoe/problem.hpp"
 #include "protocol/env.hpp"
 

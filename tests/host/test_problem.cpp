@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "config/kernel_config.hpp"
-#include "layout/rings.hpp"
+#include "config/rings.hpp"
 #include "megamoe/problem.hpp"
 
 namespace megamoe {

@@ -33,11 +33,6 @@ ALLOWED: dict[str, set[str]] = {
 PUBLIC_ONLY = ("examples/",)
 # May include anything: they check the rest.
 FREE = ("ref/", "tests/", "bench/")
-# (including file, included header) -> reason
-EXCEPTIONS = {
-    ("src/config/kernel_config.cpp", "layout/rings.hpp"): "the rules of a configuration need the "
-    "ring sizes, which are arithmetic on the Problem alone",
-}
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<(megamoe/[^>]+)>)', re.MULTILINE)
 
 
@@ -48,7 +43,7 @@ def folder_of(path: str) -> str | None:
 
 
 def why_forbidden(path: str, header: str) -> str | None:
-    if (path, header) in EXCEPTIONS or header.startswith("megamoe/") or path.startswith(FREE):
+    if header.startswith("megamoe/") or path.startswith(FREE):
         return None
     top = header.split("/")[0]
     if path.startswith(PUBLIC_ONLY):
