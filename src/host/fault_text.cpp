@@ -130,9 +130,10 @@ std::string fault_text(const LayerState& s) {
     return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),
                        protocol::abort_rank(word));
   }
-  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}{}", s.rank, s.epoch(),
+  const std::string missing = missing_ranks(s, s.epoch());
+  return fmt::format("rank {}, call {}: rank {} gave up waiting for {}{}{}{}", s.rank, s.epoch(),
                      protocol::abort_rank(word), awaited(phase, protocol::abort_peer(word), 0),
-                     lost_text(s));
+                     missing.empty() ? "" : "; ", missing, lost_text(s));
 }
 
 }  // namespace megamoe

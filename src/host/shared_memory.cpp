@@ -85,9 +85,9 @@ class SharedMemory final : public SymmetricMemory {
     const auto end = std::chrono::steady_clock::now() + options_.deadline;
     std::vector<std::string> texts;
     for (int r = 0; r < options_.ranks; ++r) {
-      while (static_cast<std::int32_t>(seat(r).round.load(std::memory_order_acquire) - round_) <
-             0) {
+      for (int look = 1; !has_come(r); ++look) {
         if (std::chrono::steady_clock::now() > end) throw_missing();
+        if (look % kLooksPerCheck == 0) throw_if_lost(r);
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       }
       texts.emplace_back(seat(r).text[round_ % 2]);
@@ -120,8 +120,7 @@ class SharedMemory final : public SymmetricMemory {
   [[nodiscard]] std::vector<int> lost_ranks() const override {
     std::vector<int> lost;
     for (int r = 0; r < options_.ranks; ++r) {
-      const int process = seat(r).process.load();
-      if (process != 0 && !is_running(process)) lost.push_back(r);
+      if (is_lost(r)) lost.push_back(r);
     }
     return lost;
   }
@@ -143,10 +142,30 @@ class SharedMemory final : public SymmetricMemory {
            (text[name_end + 2] != 'Z' && text[name_end + 2] != 'X');
   }
 
+  /// True once rank `r` has made the current collective step.
+  [[nodiscard]] bool has_come(int r) const {
+    return static_cast<std::int32_t>(seat(r).round.load(std::memory_order_acquire) - round_) >= 0;
+  }
+
+  /// True if the process of rank `r` has ended without leaving in order.
+  [[nodiscard]] bool is_lost(int r) const {
+    const int process = seat(r).process.load();
+    // It may leave and end between the two looks.
+    return process != 0 && !is_running(process) && seat(r).process.load() == process;
+  }
+
+  /// A process that has ended will never come.
+  void throw_if_lost(int r) const {
+    if (!is_lost(r) || has_come(r)) return;
+    throw Error(ErrorCode::fault,
+                fmt::format("rank {}: the process of rank {} has ended before step {} of joining",
+                            options_.rank, r, round_));
+  }
+
   [[noreturn]] void throw_missing() const {
     std::vector<int> missing;
     for (int r = 0; r < options_.ranks; ++r) {
-      if (static_cast<std::int32_t>(seat(r).round.load() - round_) < 0) missing.push_back(r);
+      if (!has_come(r)) missing.push_back(r);
     }
     throw Error(
         ErrorCode::fault,
@@ -155,6 +174,8 @@ class SharedMemory final : public SymmetricMemory {
             options_.rank, fmt::join(missing, ", "), options_.ranks, round_,
             std::chrono::duration_cast<std::chrono::milliseconds>(options_.deadline).count()));
   }
+
+  static constexpr int kLooksPerCheck = 200;  // whether a process runs is a file's content
 
   SharedOptions options_;
   AlignedBuffer table_;

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
 Problem small_problem(int ranks = 2) {
   return {.ranks = ranks,
@@ -43,6 +44,15 @@ class CpuFaults : public ::testing::Test {
     std::vector<std::uint16_t> y(static_cast<std::size_t>(tokens * 256));
     case_.group().layer(rank).forward(y.data(), tokens, case_.routed(rank), nullptr, options);
   }
+  /// How long a call takes at present.
+  Clock::duration time_of_a_call() {
+    case_.group().reset();
+    const auto inputs = equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, 1);
+    case_.stage(inputs);
+    const auto start = Clock::now();
+    case_.run(inputs);
+    return Clock::now() - start;
+  }
   /// One call of both ranks, compared with the reference.
   void expect_good_call(std::uint64_t seed) {
     const auto inputs = equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, seed);
@@ -56,10 +66,12 @@ class CpuFaults : public ::testing::Test {
 TEST_F(CpuFaults, ARankThatNeverCallsIsNamedWithinTheDeadline) {
   expect_good_call(1);
   ForwardOptions options;
-  options.deadline = 200ms;
-  const auto start = std::chrono::steady_clock::now();
+  options.deadline = 500ms;
+  const auto start = Clock::now();
   const std::string text = error_of([&] { call_rank(0, options); }, ErrorCode::fault);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + 1s);
+  const auto took = Clock::now() - start;
+  // On a machine that is busy with other things, a call without a fault is as much slower.
+  EXPECT_LT(took, options.deadline + 1s + 20 * time_of_a_call());
   EXPECT_THAT(text, HasSubstr("rank 0, call 2"));
   EXPECT_THAT(text, HasSubstr("waiting for the counts of rank 1"));
   EXPECT_THAT(text, HasSubstr("rank 1 is at call 1, this rank at 2: it is late, or skipped one"));
