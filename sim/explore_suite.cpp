@@ -62,7 +62,6 @@ const ExplorationCase kCases[] = {
      true},
     {"three_ranks", "3 ranks, 1 CTA, 1 call", tiny(3, 1, 1), deep(1), kTrue, true},
     {"one_slot", "2 ranks, 2 CTAs one at a time, 1 call", one_at_a_time(), deep(1), kTrue, true},
-    {"four_ctas", "2 ranks, 2 CTAs, 1 call", tiny(2, 2, 1), deep(0), kTrue, true},
     {"arrived_unreleased", "arrived not released", tiny(2, 1, 1), {}, Mutant::arrived_unreleased},
     {"rows_deferred",
      "rows told late, smallest rings",

@@ -61,6 +61,10 @@ void fill_dimensions(const ProblemFlags& flags, Shape& shape) {
   p.top_k = integer_or(flags.top_k, "--top-k", 1, kMaxTopK, row.top_k);
   p.shared_experts = integer_or(flags.shared_experts, "--shared-experts", 0, kMaxSharedExperts, 0);
   if (shape.model) p.activation = activation_of(row);
+  if (flags.activation) {
+    const Activation wanted = parse_activation(*flags.activation);
+    if (wanted.kind != p.activation.kind) p.activation = wanted;
+  }
   p.hidden = flags.hidden ? shape.stated_hidden : padded(shape.stated_hidden);
   p.intermediate =
       flags.intermediate ? shape.stated_intermediate : padded(shape.stated_intermediate);
@@ -120,6 +124,21 @@ Precision parse_precision(const std::string& text) {
     refuse(fmt::format("unknown precision '{}'{}", text, suggestion(text, kNames)));
   }
   return kValues[static_cast<std::size_t>(it - kNames.begin())];
+}
+
+Activation parse_activation(const std::string& text) {
+  constexpr std::array<ActivationKind, 3> kKinds = {
+      ActivationKind::swiglu, ActivationKind::swiglu_oai, ActivationKind::situ};
+  std::vector<std::string_view> names;
+  for (const ActivationKind kind : kKinds) {
+    if (text == name(kind)) {
+      ModelRow row;
+      row.activation = kind;
+      return activation_of(row);
+    }
+    names.emplace_back(name(kind));
+  }
+  refuse(fmt::format("unknown activation '{}'{}", text, suggestion(text, names)));
 }
 
 Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults,

@@ -17,7 +17,7 @@ namespace megamoe::cli {
 /// The flags that describe a problem, as typed.
 struct ProblemFlags {
   std::optional<std::string> model, hidden, intermediate, experts, top_k, shared_experts;
-  std::optional<std::string> precision, ranks, tokens, capacity;
+  std::optional<std::string> precision, activation, ranks, tokens, capacity;
 };
 
 /// What a verb wants where a flag is not given, and what its --tokens means.
@@ -48,6 +48,8 @@ Shape resolve_shape(const ProblemFlags& flags, const ProblemDefaults& defaults,
 
 /// The precision that --precision names.
 Precision parse_precision(const std::string& text);
+/// The activation that --activation names, with the constants of the models that use it.
+Activation parse_activation(const std::string& text);
 
 /// One token count per rank, from a list of one (the same on all ranks) or of one per rank.
 std::vector<int> tokens_per_rank(const Shape& shape);

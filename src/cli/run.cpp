@@ -33,7 +33,7 @@ struct Run {
   RunOutput output;
   RunCheck check;
 
-  [[nodiscard]] bool ok() const { return check.ok() && output.differing_calls == 0; }
+  [[nodiscard]] bool ok() const { return check.ok() && output.differing_calls() == 0; }
 };
 
 double median(std::vector<double> values) {
@@ -48,26 +48,32 @@ std::vector<int> tokens_of(const RunCase& run) {
   return tokens;
 }
 
+/// What was run.
+nlohmann::json case_json(const Run& run) {
+  const Problem& p = run.data.problem();
+  return {{"backend", name(run.request.backend)},
+          {"ranks", p.ranks},
+          {"tokens", tokens_of(run.data)},
+          {"precision", name(p.precision)},
+          {"activation", name(p.activation.kind)},
+          {"routing", ref::name(run.request.routing)},
+          {"seed", run.request.seed},
+          {"notes", run.data.shape.notes}};
+}
+
 /// diff and worst_row are null where no row was compared, bitwise_repeatable is null for one call.
 nlohmann::json run_json(const Run& run) {
-  const Problem& p = run.data.problem();
-  nlohmann::json json = {{"ok", run.ok()},
-                         {"backend", name(run.request.backend)},
-                         {"ranks", p.ranks},
-                         {"tokens", tokens_of(run.data)},
-                         {"precision", name(p.precision)},
-                         {"routing", ref::name(run.request.routing)},
-                         {"seed", run.request.seed},
-                         {"config", run.output.config},
-                         {"rows_checked", run.check.rows_checked},
-                         {"diff", nullptr},
-                         {"worst_row", nullptr},
-                         {"received", run.output.rows_received},
-                         {"received_ok", run.check.received_equal},
-                         {"bitwise_repeatable", nullptr},
-                         {"memory_bytes", run.output.memory_bytes},
-                         {"time_us", median(run.output.times_us)},
-                         {"notes", run.data.shape.notes}};
+  nlohmann::json json = case_json(run);
+  json.update({{"ok", run.ok()},
+               {"config", run.output.config},
+               {"rows_checked", run.check.rows_checked},
+               {"diff", nullptr},
+               {"worst_row", nullptr},
+               {"received", run.output.rows_received},
+               {"received_ok", run.check.received_equal},
+               {"bitwise_repeatable", nullptr},
+               {"memory_bytes", run.output.memory_bytes},
+               {"time_us", median(run.output.times_us)}});
   if (run.check.rows_checked > 0) {
     json["diff"] = run.check.diff;
     json["worst_row"] = run.check.worst_row;
@@ -79,8 +85,25 @@ nlohmann::json run_json(const Run& run) {
     json["model_diff_bound"] = run.check.agreement->diff_bound;
     json["model_row_of_allowed"] = run.check.agreement->worst_row_of_allowed;
   }
-  if (run.request.repeat > 1) json["bitwise_repeatable"] = run.output.differing_calls == 0;
+  if (run.request.repeat > 1) json["bitwise_repeatable"] = run.output.differing_calls() == 0;
   return json;
+}
+
+/// A run that did not finish: why, and what each rank reports, null for one without a fault.
+nlohmann::json fault_json(const Run& run, const RunFault& fault) {
+  nlohmann::json json = case_json(run);
+  json["ok"] = false;
+  json["fault"] = fault.what();
+  json["rank_faults"] = nlohmann::json::array();
+  for (const std::string& text : fault.ranks())
+    json["rank_faults"].push_back(text.empty() ? nlohmann::json() : nlohmann::json(text));
+  return json;
+}
+
+void report_faults(const RunFault& fault, Io& io) {
+  for (const std::string& text : fault.ranks()) {
+    if (!text.empty() && text != fault.what()) io.err << one_line(text) << "\n";
+  }
 }
 
 std::string head_text(const Run& run) {
@@ -124,7 +147,7 @@ std::string run_text(const Run& run) {
   }
   std::string text = head_text(run) + table.text() + "\n" + check_text(run);
   if (run.request.repeat > 1) {
-    text += fmt::format("repeats    {} of {} later calls differ\n", run.output.differing_calls,
+    text += fmt::format("repeats    {} of {} later calls differ\n", run.output.differing_calls(),
                         run.request.repeat - 1);
   }
   text += fmt::format("memory     {} per rank\ntime       {} us, median of {}\n{}\n",
@@ -138,7 +161,15 @@ int execute_run(const RunRequest& request, Io& io) {
   if (request.output) check_output_path(*request.output);
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
   run.request.backend = choose_backend(request, run.data.problem());
-  run.output = call_layer(run.request, run.data, io);
+  try {
+    run.output = call_layer(run.request, run.data, io);
+  } catch (const RunFault& fault) {
+    if (request.json)
+      io.out << fault_json(run, fault).dump(2) << "\n";
+    else
+      report_faults(fault, io);
+    throw;
+  }
   run.check = check_run(run.request, run.data, run.output, io);
   if (request.output) write_output(*request.output, run.data.shape, run.output.y);
   io.out << (request.json ? run_json(run).dump(2) + "\n" : run_text(run));

@@ -13,6 +13,7 @@ namespace {
 
 /// The flags and values that only the CPU backend takes.
 std::string why_cpu_only(const RunRequest& request, const Problem& p) {
+  if (request.processes) return "--processes is for the CPU";
   if (request.cpu_ctas) return "--ctas is for the CPU; --num-sms limits a GPU";
   if (request.waves > 1) return fmt::format("--waves = {}; GPUs run 1", request.waves);
   if (p.precision != Precision::fp8)

@@ -20,30 +20,58 @@ std::unique_ptr<SymmetricMemory> make_memory(const RunRequest& request, int rank
                                : SymmetricMemory::host(ranks);
 }
 
+const ref::RankTokens& tokens_of(const RunCase& run, int rank) {
+  return run.tokens[static_cast<std::size_t>(rank)];
+}
+
 void stage_tokens(const RunCase& run, Group& group) {
-  for (int r = 0; r < run.problem().ranks; ++r) {
-    const ref::RankTokens& tokens = run.tokens[static_cast<std::size_t>(r)];
-    group.layer(r).stage(tokens.hidden_states.data(), tokens.topk_idx, tokens.topk_weights,
-                         tokens.num_tokens);
+  for (int i = 0; i < group.num_local_ranks(); ++i) {
+    Layer& layer = group.layer(i);
+    const ref::RankTokens& tokens = tokens_of(run, layer.rank());
+    layer.stage(tokens.hidden_states.data(), tokens.topk_idx, tokens.topk_weights,
+                tokens.num_tokens);
   }
 }
 
-std::vector<RankCall> rank_calls(const RunCase& run, std::vector<std::vector<std::uint16_t>>& y) {
+std::vector<RankCall> rank_calls(const RunCase& run, Group& group,
+                                 std::vector<std::vector<std::uint16_t>>& y) {
   std::vector<RankCall> calls;
-  for (std::size_t r = 0; r < run.tokens.size(); ++r) {
-    const auto tokens = static_cast<std::size_t>(run.tokens[r].num_tokens);
-    y.emplace_back(tokens * static_cast<std::size_t>(run.problem().hidden), kUnwritten);
+  for (int i = 0; i < group.num_local_ranks(); ++i) {
+    const int rank = group.layer(i).rank();
+    const auto r = static_cast<std::size_t>(rank);
+    const int tokens = tokens_of(run, rank).num_tokens;
+    const auto values =
+        static_cast<std::size_t>(tokens) * static_cast<std::size_t>(run.problem().hidden);
+    y.emplace_back(values, kUnwritten);
     calls.push_back({.y = y.back().data(),
-                     .num_tokens = run.tokens[r].num_tokens,
+                     .num_tokens = tokens,
                      .weights = &run.weights.routed[r],
                      .shared = run.weights.shared.empty() ? nullptr : &run.weights.shared[r]});
   }
   return calls;
 }
 
+/// What each rank reports; nothing for ranks of other processes.
+std::vector<std::string> faults_of(Group& group) {
+  std::vector<std::string> faults(static_cast<std::size_t>(group.problem().ranks));
+  for (int i = 0; i < group.num_local_ranks(); ++i) {
+    try {
+      (void)group.layer(i).check();
+    } catch (const Error& error) {
+      faults[static_cast<std::size_t>(group.layer(i).rank())] = error.what();
+    }
+  }
+  return faults;
+}
+
 double timed_call(Group& group, std::span<const RankCall> calls, const ForwardOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  group.forward(calls, options);
+  try {
+    group.forward(calls, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::fault) throw;
+    throw RunFault(error.code(), error.what(), faults_of(group));
+  }
   const auto end = std::chrono::steady_clock::now();
   return std::chrono::duration<double, std::micro>(end - start).count();
 }
@@ -67,22 +95,27 @@ KernelConfig wanted_config(const RunRequest& request, const RunCase& run) {
 }
 
 void report_first_call(Group& group, RunOutput& output) {
-  for (int r = 0; r < group.num_local_ranks(); ++r) {
-    const CallReport report = group.layer(r).check();
+  for (int i = 0; i < group.num_local_ranks(); ++i) {
+    const CallReport report = group.layer(i).check();
     output.rows_received.push_back(report.rows_received);
-    if (r == 0) output.config = report.config;
+    if (i == 0) output.config = report.config;
   }
   const MemoryReport memory = group.layer(0).memory_report();
   output.memory_bytes = memory.symmetric_bytes + memory.local_bytes;
 }
 
-RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
-  if (request.backend == Backend::cuda) return call_cuda(request, run, io);
+int RunOutput::differing_calls() const {
+  return static_cast<int>(std::count(differs.begin(), differs.end(), 1));
+}
+
+RunOutput call_group(const RunRequest& request, const RunCase& run,
+                     std::unique_ptr<SymmetricMemory> memory, Io& io) {
   const KernelConfig config = wanted_config(request, run);
-  Group group(run.problem(), make_memory(request, run.problem().ranks));
+  Group group(run.problem(), std::move(memory));
   stage_tokens(run, group);
   RunOutput output;
-  output.expert_rows.assign(static_cast<std::size_t>(run.problem().experts), 0);
+  output.expert_rows.assign(
+      static_cast<std::size_t>(group.num_local_ranks() * run.problem().experts_per_rank()), 0);
   ForwardOptions options;
   options.global_num_tokens = total_tokens(run);
   options.num_sms = request.num_sms;
@@ -91,22 +124,36 @@ RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
   options.config = &config;
   options.recv_stats = output.expert_rows.data();
   Progress progress(io.err, io.err_is_terminal && !request.json, "calls", request.repeat);
-  std::vector<RankCall> calls = rank_calls(run, output.y);
+  std::vector<RankCall> calls = rank_calls(run, group, output.y);
   output.times_us.push_back(timed_call(group, calls, options));
+  output.differs.push_back(0);
   progress.advance();
   report_first_call(group, output);
 
   // Statistics are those of the first call alone.
   options.recv_stats = nullptr;
   std::vector<std::vector<std::uint16_t>> again;
-  calls = rank_calls(run, again);
+  calls = rank_calls(run, group, again);
   for (int i = 1; i < request.repeat; ++i) {
     for (std::vector<std::uint16_t>& y : again) std::fill(y.begin(), y.end(), kUnwritten);
     output.times_us.push_back(timed_call(group, calls, options));
-    if (again != output.y) ++output.differing_calls;
+    output.differs.push_back(again == output.y ? 0 : 1);
     progress.advance();
   }
   return output;
+}
+
+RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
+  if (request.backend == Backend::cuda) {
+    try {
+      return call_cuda(request, run, io);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::fault) throw;
+      throw RunFault(error.code(), error.what(), {});
+    }
+  }
+  if (request.processes) return call_processes(request, run, io);
+  return call_group(request, run, make_memory(request, run.problem().ranks), io);
 }
 
 }  // namespace megamoe::cli

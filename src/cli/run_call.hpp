@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "cli/run_case.hpp"
 #include "cli/run_request.hpp"
 #include "config/kernel_config.hpp"
+#include "megamoe/error.hpp"
 #include "megamoe/megamoe.hpp"
 
 namespace megamoe::cli {
@@ -18,11 +20,25 @@ struct RunOutput {
   std::vector<std::vector<std::uint16_t>> y;  ///< of the first call: [ranks], BF16 [tokens, hidden]
   std::vector<std::int64_t> rows_received;    ///< [ranks]
   std::vector<std::int64_t> expert_rows;      ///< [experts], as the layers' statistics count them
-  std::vector<double>
-      times_us;             ///< one per call: on the CPU as the host sees it, on GPUs by events
-  int differing_calls = 0;  ///< later calls whose y was not the first one's
-  std::size_t memory_bytes = 0;  ///< symmetric and local, per rank
-  std::string config;            ///< that rank 0 ran
+  /// One per call: on the CPU as the host sees it, on GPUs by events.
+  std::vector<double> times_us;
+  std::vector<std::uint8_t> differs;  ///< one per call: 1 if its y is not the first one's
+  std::size_t memory_bytes = 0;       ///< symmetric and local, per rank
+  std::string config;                 ///< that rank 0 ran
+
+  [[nodiscard]] int differing_calls() const;
+};
+
+/// Calls that did not finish: the message says why, `ranks` what each of the ranks reports, nothing
+/// for one without a fault.
+class RunFault : public Error {
+ public:
+  RunFault(ErrorCode code, const std::string& message, std::vector<std::string> ranks)
+      : Error(code, message), ranks_(std::move(ranks)) {}
+  [[nodiscard]] const std::vector<std::string>& ranks() const { return ranks_; }
+
+ private:
+  std::vector<std::string> ranks_;
 };
 
 /// Tokens of all ranks.
@@ -34,7 +50,15 @@ KernelConfig wanted_config(const RunRequest& request, const RunCase& run);
 /// Notes what the first call of all local ranks did.
 void report_first_call(Group& group, RunOutput& output);
 
-/// Makes a Group, stages the tokens and calls it `repeat` times. Throws Error, code fault included.
+/// Makes a Group, or one in each of several processes, stages the tokens and calls it `repeat`
+/// times. Throws Error, RunFault for a call that does not finish.
 RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io);
+
+/// The part of a run that the ranks in this process make: y, counts and statistics of these alone.
+RunOutput call_group(const RunRequest& request, const RunCase& run,
+                     std::unique_ptr<SymmetricMemory> memory, Io& io);
+
+/// The run with each rank in a process of its own.
+RunOutput call_processes(const RunRequest& request, const RunCase& run, Io& io);
 
 }  // namespace megamoe::cli

@@ -198,6 +198,7 @@ RunOutput call_cuda(const RunRequest& request, const RunCase& run, Io& io) {
     output.times_us.push_back(gpus.call(options));
     // Statistics are those of the first call alone.
     options.recv_stats = nullptr;
+    output.differs.push_back(0);
     if (i == 0) {
       output.y = gpus.y();
       report_first_call(gpus.group(), output);
@@ -206,7 +207,7 @@ RunOutput call_cuda(const RunRequest& request, const RunCase& run, Io& io) {
                              experts * sizeof(std::int64_t), cudaMemcpyDefault),
                   "statistics");
     } else if (gpus.y() != output.y) {
-      ++output.differing_calls;
+      output.differs.back() = 1;
     }
     progress.advance();
   }

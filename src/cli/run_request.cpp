@@ -67,12 +67,13 @@ void check_sources(const RunFlags& flags) {
   }
   if (!flags.layer) refuse("--checkpoint needs --layer L");
   const ProblemFlags& p = flags.problem;
-  const std::array<std::pair<const char*, bool>, 5> own = {{
+  const std::array<std::pair<const char*, bool>, 6> own = {{
       {"--model", p.model.has_value()},
       {"--hidden", p.hidden.has_value()},
       {"--intermediate", p.intermediate.has_value()},
       {"--experts", p.experts.has_value()},
       {"--top-k", p.top_k.has_value()},
+      {"--activation", p.activation.has_value()},
   }};
   for (const auto& [flag, given] : own) {
     if (given) refuse(fmt::format("{} and --checkpoint exclude each other", flag));
@@ -106,6 +107,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   std::string group = "Data";
   const auto add = [&](const char* flag, std::optional<std::string>& text, const char* value,
                        const char* help) { add_text(app, flag, text, value, help)->group(group); };
+  add("--activation", flags.problem.activation, "A",
+      "swiglu, swiglu-oai or situ (default: the model's, else swiglu)");
   add("--routing", flags.routing, "R",
       "uniform, balanced, one-rank, one-expert, skewed, masked:P or none (default uniform)");
   add("--seed", flags.seed, "S", "Seed of everything generated (default 1)");
@@ -120,6 +123,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--backend", flags.backend, "B",
       "auto, cpu or cuda (default auto: GPUs where they run the problem)");
   app.add_flag("--virtual", flags.virtual_ranks, "All ranks in one launch")->group(group);
+  app.add_flag("--processes", flags.processes, "A process for each rank, over shared memory")
+      ->group(group);
   add("--check", flags.check, "C",
       "Compare with the reference: full, rows:N or none (default full, rows:64 above 10 GFLOP)");
   add("--repeat", flags.repeat, "R", "Calls; all must agree bit for bit (default 1)");
@@ -156,7 +161,10 @@ RunRequest resolve_run(const RunFlags& flags) {
   request.input = flags.input;
   request.output = flags.output;
   request.backend = parse_backend(flags.backend.value_or("auto"));
+  if (flags.virtual_ranks && flags.processes)
+    refuse("--virtual and --processes exclude each other");
   request.virtual_ranks = flags.virtual_ranks;
+  request.processes = flags.processes;
   if (flags.check) request.check = parse_check(*flags.check);
   request.repeat = integer_or(flags.repeat, "--repeat", 1, kMaxRepeat, 1);
   const double seconds = parse_real("--deadline", flags.deadline.value_or("30"), 0.001, 86400);

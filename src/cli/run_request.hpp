@@ -23,6 +23,7 @@ struct RunFlags {
   std::optional<std::string> backend, check, repeat, deadline, num_sms, reserved_sms;
   std::optional<std::string> block_rows, waves, ctas;
   bool virtual_ranks = false;
+  bool processes = false;
   bool json = false;
 };
 
@@ -53,6 +54,7 @@ struct RunRequest {
   std::optional<std::string> output;
   Backend backend = Backend::automatic;
   bool virtual_ranks = false;
+  bool processes = false;  ///< one for each rank
   CheckSpec check;
   int repeat = 1;
   std::chrono::nanoseconds deadline{};

@@ -56,9 +56,10 @@ ExpertTensors shared_view(const LoadedLayer& layer, const Problem& p, const std:
   }
   if (layer.shared->precision != p.precision) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("the shared experts of layer {} of {} are {}, the routed ones {}; run "
-                            "without --shared-experts",
-                            layer.layer, path, name(layer.shared->precision), name(p.precision)));
+                fmt::format("pass --precision {0}: the shared experts of layer {1} of {2} are {0}, "
+                            "the routed ones {3}, and one call cannot mix them; or run without "
+                            "--shared-experts",
+                            name(layer.shared->precision), layer.layer, path, name(p.precision)));
   }
   return layer.shared->view();
 }

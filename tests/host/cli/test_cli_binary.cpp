@@ -149,6 +149,8 @@ constexpr BadUsage kRunCases[] = {
     {"--num-sms -1", "--num-sms = -1 is outside 0..1024"},
     {"--layer 3", "--layer is only used with --checkpoint"},
     {"--checkpoint x", "--checkpoint needs --layer L"},
+    {"--activation gelu", "unknown activation 'gelu'; known: swiglu, swiglu-oai, situ"},
+    {"--virtual --processes", "--virtual and --processes exclude each other"},
     {"--checkpoint x --layer 0", "--hidden and --checkpoint exclude each other"},
     {"--input /nonexistent/file", "/nonexistent/file"},
     {"--output /nonexistent/folder/y --tokens 1", "/nonexistent/folder"},

@@ -14,6 +14,7 @@
 #include "host/checkpoint/safetensors.hpp"
 #include "numerics/bf16.hpp"
 #include "tests/host/checkpoint/files.hpp"
+#include "tests/host/checkpoint/model_folder.hpp"
 #include "tests/host/cli/in_process.hpp"
 
 namespace megamoe::cli {
@@ -112,6 +113,36 @@ TEST_F(RunCheckpoint, FusesSharedExpertsWhenAsked) {
   EXPECT_EQ(run_json({"--shared-experts", "1", "--ranks", "2"}).at("ok"), true);
   EXPECT_THAT(refusal({"--shared-experts", "2"}),
               HasSubstr("--shared-experts = 2, layer 1 of " + folder_.path() + " has 1"));
+}
+
+// DeepSeek-V4 has MXFP4 routed experts beside FP8 shared ones.
+TEST(RunMixedCheckpoint, SaysWhichPrecisionToPass) {
+  ModelFolder model({{"model_type", "deepseek_v4"},
+                     {"hidden_size", 128},
+                     {"moe_intermediate_size", 128},
+                     {"n_routed_experts", 2},
+                     {"n_shared_experts", 1},
+                     {"num_experts_per_tok", 2},
+                     {"num_hidden_layers", 1}});
+  const auto put = [&](const std::string& expert, DType weights, std::int64_t columns,
+                       std::vector<std::int64_t> scales) {
+    for (const char* w : {".w1", ".w2", ".w3"}) {
+      model.put("layers.0.ffn." + expert + w + ".weight", weights, {128, columns});
+      model.put("layers.0.ffn." + expert + w + ".scale", DType::f8_e8m0, scales);
+    }
+  };
+  put("experts.0", DType::i8, 64, {128, 4});
+  put("experts.1", DType::i8, 64, {128, 4});
+  put("shared_experts", DType::f8_e4m3, 128, {1, 1});
+  const std::string& path = model.write();
+  const Arguments run = {"run", "--checkpoint", path, "--layer", "0", "--shared-experts", "1"};
+  const Result refused = megamoe(run);
+  EXPECT_EQ(refused.status, kBadUsage);
+  EXPECT_EQ(refused.err.rfind("megamoe run: pass --precision fp8: the shared experts", 0), 0U)
+      << refused.err;
+  Arguments as_told = run;
+  as_told.insert(as_told.end(), {"--precision", "fp8"});
+  EXPECT_EQ(megamoe(as_told).status, kDone) << megamoe(as_told).err;
 }
 
 TEST_F(RunCheckpoint, RefusesOtherLayersAndRanks) {

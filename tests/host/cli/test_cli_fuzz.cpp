@@ -30,6 +30,8 @@ const std::vector<std::string>& flags() {
                                                 "--json",
                                                 "--help",
                                                 "--virtual",
+                                                "--processes",
+                                                "--activation",
                                                 "--routing",
                                                 "--seed",
                                                 "--checkpoint",

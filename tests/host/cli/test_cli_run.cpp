@@ -118,6 +118,68 @@ TEST(Run, SharedExpertsAndModels) {
   EXPECT_THAT(text.out, HasSubstr("equal to the reference's counts"));
 }
 
+TEST(Run, Activations) {
+  for (const char* activation : {"swiglu", "swiglu-oai", "situ"}) {
+    const nlohmann::json json = run_of({"--tokens", "6", "--activation", activation});
+    EXPECT_EQ(json.at("ok"), true) << activation;
+    EXPECT_EQ(json.at("activation"), activation);
+  }
+  const nlohmann::json model =
+      nlohmann::json::parse(megamoe({"run", "--model", "gpt-oss-20b", "--hidden", "256",
+                                     "--intermediate", "128", "--tokens", "2", "--json"})
+                                .out);
+  EXPECT_EQ(model.at("activation"), "swiglu-oai");
+  EXPECT_THAT(refusal({"--activation", "swiglu_oai"}),
+              HasSubstr("unknown activation 'swiglu_oai'; did you mean swiglu-oai"));
+  EXPECT_THAT(refusal({"--activation", "relu"}),
+              HasSubstr("unknown activation 'relu'; known: swiglu, swiglu-oai, situ"));
+}
+
+TEST(Run, ActivationsDiffer) {
+  ProblemFlags flags;
+  flags.hidden = flags.intermediate = "128";
+  flags.experts = "8";
+  flags.top_k = "2";
+  EXPECT_EQ(resolve_shape(flags, run_defaults()).problem.activation, Activation{});
+  flags.activation = "swiglu-oai";
+  EXPECT_EQ(resolve_shape(flags, run_defaults()).problem.activation, swiglu_oai());
+  flags.activation = "situ";
+  EXPECT_EQ(resolve_shape(flags, run_defaults()).problem.activation.kind, ActivationKind::situ);
+  // A model's own constants stay where its activation is asked for.
+  flags.model = "deepseek-v4-pro";
+  flags.activation = "swiglu";
+  EXPECT_EQ(resolve_shape(flags, run_defaults()).problem.activation, Activation{.clamp = 10.0F});
+}
+
+// GEMMs that take longer than the deadline of the waits for them.
+TEST(Run, AFaultIsAJsonObjectToo) {
+  for (const char* how : {"--virtual", "--processes", "--ranks=2"}) {
+    Arguments arguments = {"run",   "--hidden", "2048", "--intermediate", "2048", "--experts",
+                           "8",     "--top-k",  "4",    "--tokens",       "64",   "--deadline",
+                           "0.001", "--ctas",   "1",    "--json",         how};
+    if (arguments.back() != "--ranks=2") arguments.push_back("--ranks=2");
+    const Result result = megamoe(arguments);
+    EXPECT_EQ(result.status, kCheckFailed) << how;
+    const nlohmann::json json = nlohmann::json::parse(result.out);
+    EXPECT_EQ(json.at("ok"), false);
+    EXPECT_EQ(json.at("ranks"), 2);
+    EXPECT_THAT(json.at("tokens"), ElementsAre(64, 64));
+    EXPECT_THAT(json.at("fault").get<std::string>(), HasSubstr("gave up waiting for"));
+    EXPECT_EQ(json.at("rank_faults").size(), 2U);
+    EXPECT_THAT(result.err, HasSubstr("gave up waiting for"));
+  }
+}
+
+TEST(Run, AFaultOfEachRankIsPrinted) {
+  const Result result =
+      megamoe({"run", "--hidden", "2048", "--intermediate", "2048", "--experts", "8", "--top-k",
+               "4", "--tokens", "64", "--deadline", "0.001", "--ctas", "1", "--ranks", "2"});
+  EXPECT_EQ(result.status, kCheckFailed);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("rank 0, call 1: "));
+  EXPECT_THAT(result.err, HasSubstr("rank 1, call 1: "));
+}
+
 TEST(Run, RefusesWhatDoesNotFitTheMachine) {
   const Result result = megamoe({"run", "--hidden", "16384", "--intermediate", "32768", "--experts",
                                  "18432", "--top-k", "1", "--ranks", "72"});
