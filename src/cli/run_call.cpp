@@ -115,7 +115,7 @@ RunOutput call_group(const RunRequest& request, const RunCase& run,
   stage_tokens(run, group);
   RunOutput output;
   output.expert_rows.assign(
-      static_cast<std::size_t>(group.num_local_ranks() * run.problem().experts_per_rank()), 0);
+      static_cast<std::size_t>(group.num_local_ranks()) * run.problem().experts_per_rank(), 0);
   ForwardOptions options;
   options.global_num_tokens = total_tokens(run);
   options.num_sms = request.num_sms;
