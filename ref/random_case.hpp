@@ -102,6 +102,19 @@ struct RandomInputs {
   [[nodiscard]] Input view() const;
 };
 
+/// Where one rank's tokens go.
+struct TokenRouting {
+  int num_tokens = 0;
+  std::vector<std::int64_t> topk_idx;  ///< [tokens, top_k]
+  std::vector<float> topk_weights;     ///< [tokens, top_k], positive, adding up to 1 over a token's
+                                       ///< slots
+};
+
+/// The routing of random_inputs without its hidden states, [ranks].
+std::vector<TokenRouting> random_routing(const Problem& problem,
+                                         std::span<const int> tokens_per_rank,
+                                         const Routing& routing, std::uint64_t seed);
+
 /// tokens_per_rank[r] tokens on rank r: BF16 hidden states of deviation 1/4 .. 4 with a few
 /// channels that stand out, and positive top-k weights that add up to 1 over a token's slots.
 RandomInputs random_inputs(const Problem& problem, std::span<const int> tokens_per_rank,

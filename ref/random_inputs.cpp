@@ -223,28 +223,43 @@ Input RandomInputs::view() const {
   return input;
 }
 
-RandomInputs random_inputs(const Problem& problem, std::span<const int> tokens_per_rank,
-                           const Routing& routing, std::uint64_t seed) {
+std::vector<TokenRouting> random_routing(const Problem& problem,
+                                         std::span<const int> tokens_per_rank,
+                                         const Routing& routing, std::uint64_t seed) {
   if (tokens_per_rank.size() != static_cast<std::size_t>(problem.ranks)) {
     refuse(fmt::format("token counts of {} ranks for a problem of {} ranks", tokens_per_rank.size(),
                        problem.ranks));
   }
-  const auto hidden = static_cast<std::size_t>(problem.hidden);
   const auto top_k = static_cast<std::size_t>(problem.top_k);
-  RandomInputs inputs{problem, {}};
+  std::vector<TokenRouting> ranks;
   std::uint64_t token = 0;
   for (int count : tokens_per_rank) {
     const auto tokens = static_cast<std::size_t>(std::max(0, count));
-    std::vector<std::uint16_t> hidden_states(tokens * hidden);
-    std::vector<std::int64_t> ids(tokens * top_k);
-    std::vector<float> weights(tokens * top_k);
+    TokenRouting& rank = ranks.emplace_back();
+    rank.num_tokens = static_cast<int>(tokens);
+    rank.topk_idx.resize(tokens * top_k);
+    rank.topk_weights.resize(tokens * top_k);
     for (std::size_t t = 0; t < tokens; ++t, ++token) {
-      fill_hidden_states(seed, token, std::span(hidden_states).subspan(t * hidden, hidden));
-      route_token(problem, routing, seed, token, std::span(ids).subspan(t * top_k, top_k));
-      weigh_token(seed, token, std::span(weights).subspan(t * top_k, top_k));
+      route_token(problem, routing, seed, token,
+                  std::span(rank.topk_idx).subspan(t * top_k, top_k));
+      weigh_token(seed, token, std::span(rank.topk_weights).subspan(t * top_k, top_k));
     }
-    inputs.ranks.push_back(
-        stage_tokens(problem, std::move(hidden_states), std::move(ids), std::move(weights)));
+  }
+  return ranks;
+}
+
+RandomInputs random_inputs(const Problem& problem, std::span<const int> tokens_per_rank,
+                           const Routing& routing, std::uint64_t seed) {
+  const auto hidden = static_cast<std::size_t>(problem.hidden);
+  RandomInputs inputs{problem, {}};
+  std::uint64_t token = 0;
+  for (TokenRouting& rank : random_routing(problem, tokens_per_rank, routing, seed)) {
+    const auto tokens = static_cast<std::size_t>(rank.num_tokens);
+    std::vector<std::uint16_t> hidden_states(tokens * hidden);
+    for (std::size_t t = 0; t < tokens; ++t, ++token)
+      fill_hidden_states(seed, token, std::span(hidden_states).subspan(t * hidden, hidden));
+    inputs.ranks.push_back(stage_tokens(problem, std::move(hidden_states), std::move(rank.topk_idx),
+                                        std::move(rank.topk_weights)));
   }
   return inputs;
 }

@@ -41,24 +41,6 @@ Backend parse_backend(const std::string& text) {
               fmt::format("--backend cuda: {}; the nearest that works is cpu", found.reason));
 }
 
-ref::Routing parse_routing_flag(const std::string& text) {
-  const std::string masked = "masked:";
-  if (text.rfind(masked, 0) == 0) {
-    return {.kind = ref::RoutingKind::masked,
-            .masked = parse_real("--routing masked", text.substr(masked.size()), 0, 1)};
-  }
-  constexpr std::array<std::string_view, 7> kNames = {
-      "uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:P", "none"};
-  constexpr std::array<ref::RoutingKind, 7> kKinds = {
-      ref::RoutingKind::uniform,    ref::RoutingKind::balanced, ref::RoutingKind::one_rank,
-      ref::RoutingKind::one_expert, ref::RoutingKind::skewed,   ref::RoutingKind::masked,
-      ref::RoutingKind::none};
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (kNames[i] == text && kKinds[i] != ref::RoutingKind::masked) return {.kind = kKinds[i]};
-  }
-  refuse(fmt::format("unknown routing '{}'{}", text, suggestion(text, kNames)));
-}
-
 /// A checkpoint brings its own shape.
 void check_sources(const RunFlags& flags) {
   if (!flags.checkpoint) {
@@ -95,6 +77,24 @@ void resolve_tuning(const RunFlags& flags, RunRequest& request) {
 }
 
 }  // namespace
+
+ref::Routing parse_routing_flag(const std::string& text) {
+  const std::string masked = "masked:";
+  if (text.rfind(masked, 0) == 0) {
+    return {.kind = ref::RoutingKind::masked,
+            .masked = parse_real("--routing masked", text.substr(masked.size()), 0, 1)};
+  }
+  constexpr std::array<std::string_view, 7> kNames = {
+      "uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:P", "none"};
+  constexpr std::array<ref::RoutingKind, 7> kKinds = {
+      ref::RoutingKind::uniform,    ref::RoutingKind::balanced, ref::RoutingKind::one_rank,
+      ref::RoutingKind::one_expert, ref::RoutingKind::skewed,   ref::RoutingKind::masked,
+      ref::RoutingKind::none};
+  for (std::size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == text && kKinds[i] != ref::RoutingKind::masked) return {.kind = kKinds[i]};
+  }
+  refuse(fmt::format("unknown routing '{}'{}", text, suggestion(text, kNames)));
+}
 
 ProblemDefaults run_defaults() {
   return {.ranks = 1,

@@ -72,6 +72,9 @@ void add_run_flags(CLI::App& app, RunFlags& flags);
 /// Checks what can be checked without opening a file. Throws Error naming the value.
 RunRequest resolve_run(const RunFlags& flags);
 
+/// What --routing names. Throws Error naming near ones.
+ref::Routing parse_routing_flag(const std::string& text);
+
 /// full, rows:N or none.
 CheckSpec parse_check(const std::string& text);
 
