@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -39,6 +40,19 @@ constexpr std::array<ModelRow, 16> kModels = {{
     {"mixtral-8x7b", 4096, 14336, 8, 2, 0, kSwiglu, kUnstated, 1.0},
 }};
 
+/// Short names of models that people compare kernels on.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kShortNames = {{
+    {"flash", "deepseek-v4-flash"},
+    {"pro", "deepseek-v4-pro"},
+    {"v3", "deepseek-v3"},
+}};
+
+std::string_view long_name(std::string_view name) {
+  for (const auto& [short_name, full] : kShortNames)
+    if (name == short_name) return full;
+  return name;
+}
+
 std::vector<std::string_view> names() {
   std::vector<std::string_view> result;
   result.reserve(kModels.size());
@@ -51,8 +65,9 @@ std::vector<std::string_view> names() {
 std::span<const ModelRow> models() { return kModels; }
 
 const ModelRow& find_model(std::string_view name) {
-  const auto* const it = std::find_if(kModels.begin(), kModels.end(),
-                                      [&](const ModelRow& row) { return row.name == name; });
+  const auto* const it = std::find_if(kModels.begin(), kModels.end(), [&](const ModelRow& row) {
+    return row.name == long_name(name);
+  });
   if (it == kModels.end()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("unknown model '{}'{}", name, suggestion(name, names())));

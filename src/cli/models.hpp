@@ -25,7 +25,8 @@ struct ModelRow {
 
 std::span<const ModelRow> models();
 
-/// The row with this name. Throws Error(invalid_argument) naming near ones.
+/// The row with this name, or with what flash, pro and v3 are short for. Throws
+/// Error(invalid_argument) naming near ones.
 const ModelRow& find_model(std::string_view name);
 
 /// The activation of a model's row, with the constants that its family uses.

@@ -32,14 +32,6 @@ ProblemDefaults plan_defaults() {
       .tokens_help = "Tokens per rank; a row for each count (default 1,8,32,128,512,2048,8192)"};
 }
 
-const Gpu& parse_gpu(const std::string& text) {
-  if (const Gpu* gpu = find_gpu(text)) return *gpu;
-  std::vector<std::string_view> names;
-  for (const Gpu& gpu : gpus()) names.push_back(gpu.name);
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("unknown GPU '{}'{}", text, suggestion(text, names)));
-}
-
 void check_precision(Shape& shape, const Gpu& gpu) {
   Precision& precision = shape.problem.precision;
   if (gpu.blackwell && precision == Precision::mxfp4) precision = Precision::mxfp8_mxfp4;
@@ -150,6 +142,14 @@ int execute_plan(const Plan& plan, bool json, bool map, Io& io) {
 }
 
 }  // namespace
+
+const Gpu& parse_gpu(const std::string& text) {
+  if (const Gpu* gpu = find_gpu(text)) return *gpu;
+  std::vector<std::string_view> names;
+  for (const Gpu& gpu : gpus()) names.push_back(gpu.name);
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("unknown GPU '{}'{}", text, suggestion(text, names)));
+}
 
 Plan make_plan(Shape shape, const Gpu& gpu) {
   check_precision(shape, gpu);

@@ -29,6 +29,9 @@ struct Plan {
   std::vector<PlanRow> rows;
 };
 
+/// The GPU type that --gpu names. Throws Error naming near ones.
+const Gpu& parse_gpu(const std::string& text);
+
 /// Throws Error(unsupported) if the GPU cannot run the precision. mxfp4 on Blackwell becomes
 /// mxfp8_mxfp4.
 Plan make_plan(Shape shape, const Gpu& gpu);

@@ -158,7 +158,7 @@ std::string run_text(const Run& run) {
 }
 
 int execute_run(const RunRequest& request, Io& io) {
-  if (request.output) check_output_path(*request.output);
+  if (request.output) check_output_path("--output", *request.output);
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
   run.request.backend = choose_backend(request, run.data.problem());
   try {

@@ -23,12 +23,14 @@ std::string why_cpu_only(const RunRequest& request, const Problem& p) {
   return {};
 }
 
-std::string why_too_few(const RunRequest& request, const Problem& p) {
+}  // namespace
+
+std::string why_too_few_gpus(bool virtual_ranks, const Problem& p) {
   constexpr int kMost = SymmetricMemory::kMaxVirtualRanks;
   const Devices found = find_devices();
   const auto gpus = static_cast<int>(found.usable.size());
   if (gpus == 0) return found.reason;
-  if (request.virtual_ranks) {
+  if (virtual_ranks) {
     if (p.ranks <= kMost) return {};
     return fmt::format("--ranks = {}; a GPU takes up to {} virtual ranks", p.ranks, kMost);
   }
@@ -37,12 +39,10 @@ std::string why_too_few(const RunRequest& request, const Problem& p) {
                      p.ranks, gpus, kMost);
 }
 
-}  // namespace
-
 Backend choose_backend(const RunRequest& request, const Problem& problem) {
   if (request.backend == Backend::cpu) return Backend::cpu;
   std::string reason = why_cpu_only(request, problem);
-  if (reason.empty()) reason = why_too_few(request, problem);
+  if (reason.empty()) reason = why_too_few_gpus(request.virtual_ranks, problem);
   if (reason.empty()) return Backend::cuda;
   if (request.backend == Backend::automatic) return Backend::cpu;
   throw Error(ErrorCode::unsupported,

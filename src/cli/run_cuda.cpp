@@ -5,7 +5,7 @@
 #include <span>
 
 #include "cli/progress.hpp"
-#include "host/cuda/runtime.hpp"
+#include "host/cuda/event.hpp"
 #include "host/devices.hpp"
 #include "megamoe/megamoe.hpp"
 
@@ -40,23 +40,6 @@ struct GpuExperts {
   }
   std::vector<DeviceBuffer> parts;
   ExpertTensors view;
-};
-
-class GpuEvent {
- public:
-  GpuEvent() { cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
-  GpuEvent(const GpuEvent&) = delete;
-  GpuEvent& operator=(const GpuEvent&) = delete;
-  ~GpuEvent() { cudaEventDestroy(event_); }
-  void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream), "event"); }
-  [[nodiscard]] double us_since(const GpuEvent& begin) const {
-    float milliseconds = 0;
-    cuda::check(cudaEventElapsedTime(&milliseconds, begin.event_, event_), "event time");
-    return static_cast<double>(milliseconds) * 1e3;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
 };
 
 /// What one rank's calls use on its GPU. Made with the device current.
@@ -100,7 +83,7 @@ struct GpuRank {
   std::size_t y_bytes;
   DeviceBuffer y;
   cuda::PrivateStream stream;
-  GpuEvent begin, end;
+  cuda::Event begin, end;
 };
 
 /// The ranks of a run on their GPUs, and their Group.

@@ -10,7 +10,7 @@
 #include "megamoe/error.hpp"
 
 namespace megamoe::cli {
-void check_output_path(const std::string& path) {
+void check_output_path(const char* flag, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path folder = fs::absolute(path, ignored).parent_path();
@@ -23,7 +23,7 @@ void check_output_path(const std::string& path) {
     why = "it is a folder";
   }
   if (why.empty()) return;
-  throw Error(ErrorCode::invalid_argument, fmt::format("--output = {}: {}", path, why));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{} = {}: {}", flag, path, why));
 }
 
 void write_output(const std::string& path, const Shape& shape,

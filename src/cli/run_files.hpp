@@ -9,8 +9,8 @@
 namespace megamoe::cli {
 
 /// Throws Error(invalid_argument) if no file can be written at `path`, as far as it can be seen
-/// before the work.
-void check_output_path(const std::string& path);
+/// before the work; `flag` is named.
+void check_output_path(const char* flag, const std::string& path);
 
 /// Writes "y" BF16 [all tokens, stated hidden] and the request's figures as metadata.
 void write_output(const std::string& path, const Shape& shape,

@@ -68,12 +68,8 @@ void resolve_tuning(const RunFlags& flags, RunRequest& request) {
                                : integer_or(flags.num_sms, "--num-sms", 0, kMaxSms, 0);
   request.cpu_ctas = flags.ctas.has_value();
   request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMaxSms, 0);
-  request.block_rows =
-      integer_or(flags.block_rows, "--block-rows", kMinBlockRows, kMaxBlockRows, 0);
+  request.block_rows = parse_block_rows(flags.block_rows);
   request.waves = integer_or(flags.waves, "--waves", 1, kMaxWaves, 0);
-  if ((request.block_rows & (request.block_rows - 1)) != 0) {
-    refuse(fmt::format("--block-rows = {} is not one of 8, 16, 32, 64, 128", request.block_rows));
-  }
 }
 
 }  // namespace
@@ -135,6 +131,13 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--block-rows", flags.block_rows, "N", "Rows per block: 8, 16, 32, 64 or 128");
   add("--waves", flags.waves, "N", "Waves of source tokens, 1..4");
   app.add_flag("--json", flags.json, "Print one JSON object");
+}
+
+int parse_block_rows(const std::optional<std::string>& text) {
+  const int rows = integer_or(text, "--block-rows", kMinBlockRows, kMaxBlockRows, 0);
+  if ((rows & (rows - 1)) != 0)
+    refuse(fmt::format("--block-rows = {} is not one of 8, 16, 32, 64, 128", rows));
+  return rows;
 }
 
 CheckSpec parse_check(const std::string& text) {

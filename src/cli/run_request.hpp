@@ -75,6 +75,9 @@ RunRequest resolve_run(const RunFlags& flags);
 /// What --routing names. Throws Error naming near ones.
 ref::Routing parse_routing_flag(const std::string& text);
 
+/// What --block-rows says; 0 without it.
+int parse_block_rows(const std::optional<std::string>& text);
+
 /// full, rows:N or none.
 CheckSpec parse_check(const std::string& text);
 

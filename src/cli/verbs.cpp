@@ -14,8 +14,9 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr std::array<Verb, 2> kVerbs = {{
+constexpr std::array<Verb, 3> kVerbs = {{
     {"run", "runs one layer and compares its output with the reference", run_main},
+    {"bench", "times the layer on GPUs over token counts", bench_main},
     {"plan", "memory, bytes, operations and the lower bound of the time; needs no GPU", plan_main},
 }};
 

@@ -26,6 +26,7 @@ std::string one_line(std::string_view text);
 
 // The verbs, each in the file of its name.
 int run_main(const Arguments& arguments, Io& io, Depth depth);
+int bench_main(const Arguments& arguments, Io& io, Depth depth);
 int plan_main(const Arguments& arguments, Io& io, Depth depth);
 
 }  // namespace megamoe::cli

@@ -41,6 +41,30 @@ TEST(CliCuda, VirtualRanksWithEveryField) {
   }
 }
 
+TEST(CliCuda, BenchTimesEveryRow) {
+  for (const bool flush : {false, true}) {
+    Arguments arguments = {"bench",   "--hidden",  "640",      "--intermediate",
+                           "256",     "--experts", "16",       "--top-k",
+                           "4",       "--tokens",  "0,1,48",   "--ranks",
+                           "2",       "--virtual", "--repeat", "5",
+                           "--seeds", "3",         "--json"};
+    if (flush) arguments.emplace_back("--flush");
+    const Result result = megamoe(arguments);
+    ASSERT_EQ(result.status, kDone) << result.err;
+    const auto json = nlohmann::json::parse(result.out);
+    ASSERT_EQ(json.size(), 3U);
+    for (const auto& row : json) {
+      EXPECT_GT(row.at("time_us"), 1.0) << row;
+      EXPECT_LT(row.at("time_us"), 1e4) << row;
+      EXPECT_GT(row.at("staged_us"), 1.0) << row;
+      EXPECT_LT(row.at("staged_us"), 1e4) << row;
+      EXPECT_EQ(row.at("flush"), flush);
+      EXPECT_FALSE(row.at("config").get<std::string>().empty());
+    }
+    EXPECT_LT(json[0].at("time_us"), json[2].at("time_us"));
+  }
+}
+
 TEST(CliCuda, OneRankOnOneGpu) {
   const auto json = run_of({"--backend", "cuda", "--block-rows", "128", "--num-sms", "20"});
   EXPECT_EQ(json.at("backend"), "cuda");
