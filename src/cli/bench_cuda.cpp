@@ -70,25 +70,30 @@ struct BenchRank {
 /// Graphs of one call, one per stream.
 class CallGraphs {
  public:
-  CallGraphs() = default;
-  CallGraphs(CallGraphs&&) = default;
-  CallGraphs& operator=(CallGraphs&&) = delete;
+  /// Ends the captures of all streams. Instantiating waits until none is left: it is refused while
+  /// a thread captures anything.
+  CallGraphs(std::span<const cudaStream_t> streams, std::span<const int> devices) {
+    for (const cudaStream_t stream : streams)
+      cuda::check(cudaStreamEndCapture(stream, &graphs_.emplace_back(nullptr)), "end of a capture");
+    for (std::size_t s = 0; s < streams.size(); ++s) {
+      const DeviceGuard guard(devices[s]);
+      cuda::check(cudaGraphInstantiate(&executables_.emplace_back(nullptr), graphs_[s], 0),
+                  "cudaGraphInstantiate");
+    }
+  }
+  CallGraphs(const CallGraphs&) = delete;
+  CallGraphs& operator=(const CallGraphs&) = delete;
   ~CallGraphs() {
-    for (cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+    for (cudaGraphExec_t executable : executables_)
+      if (executable != nullptr) cudaGraphExecDestroy(executable);
+    for (cudaGraph_t graph : graphs_)
+      if (graph != nullptr) cudaGraphDestroy(graph);
   }
-  void add(cudaStream_t stream) {
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    cuda::check(cudaStreamEndCapture(stream, &graph), "end of the capture");
-    const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
-    cudaGraphDestroy(graph);
-    cuda::check(error, "cudaGraphInstantiate");
-    graphs_.push_back(executable);
-  }
-  [[nodiscard]] cudaGraphExec_t get(std::size_t stream) const { return graphs_[stream]; }
+  [[nodiscard]] cudaGraphExec_t get(std::size_t stream) const { return executables_[stream]; }
 
  private:
-  std::vector<cudaGraphExec_t> graphs_;
+  std::vector<cudaGraph_t> graphs_;
+  std::vector<cudaGraphExec_t> executables_;
 };
 
 enum class Kind : std::uint8_t { fused, staged };
@@ -237,7 +242,7 @@ class Bench {
   }
 
   /// Staging, unless it is timed; flush; release; then, between two events, the call.
-  CallGraphs capture(Kind kind, std::size_t routing, std::size_t set) {
+  std::unique_ptr<CallGraphs> capture(Kind kind, std::size_t routing, std::size_t set) {
     const auto on_streams = [&](const auto& action) {
       for (int s = 0; s < num_streams(); ++s) {
         const DeviceGuard guard(devices_[index(s)]);
@@ -260,12 +265,12 @@ class Bench {
     });
     if (kind == Kind::staged) start_stage(routing);
     start_call(set);
-    CallGraphs graphs;
+    std::vector<cudaStream_t> streams;
     on_streams([&](int s, cudaStream_t on) {
       ranks_[index(s)]->end.record_in_replays(on);
-      graphs.add(on);
+      streams.push_back(on);
     });
-    return graphs;
+    return std::make_unique<CallGraphs>(streams, devices_);
   }
 
   /// One replay; the longest time over the GPUs.
@@ -287,7 +292,7 @@ class Bench {
 
   std::vector<double> measure_kind(Kind kind, double& skew_us, Progress& progress) {
     using Key = std::pair<std::size_t, std::size_t>;  // routing, weight set
-    std::map<Key, CallGraphs> graphs;
+    std::map<Key, std::unique_ptr<CallGraphs>> graphs;
     std::vector<Key> calls;
     for (std::size_t i = 0; i < index(request_.repeat); ++i) {
       calls.emplace_back(i % request_.seeds.size(), i % index(request_.weight_sets));
@@ -296,10 +301,10 @@ class Bench {
     }
     // a graph's first replay also brings it to the device
     double ignored = 0;
-    for (const auto& [key, graph] : graphs) replay(graph, ignored);
+    for (const auto& [key, graph] : graphs) replay(*graph, ignored);
     std::vector<double> us;
     for (const Key& key : calls) {
-      us.push_back(replay(graphs.at(key), skew_us));
+      us.push_back(replay(*graphs.at(key), skew_us));
       progress.advance();
     }
     return us;
