@@ -208,8 +208,8 @@ class Scheduler {
       if (tile.may_run_ahead() && __all_sync(kAll, tile.next_is_free()) != 0) {
         tile.start_weights(lane() == 0);
         issued = now;
-      } else if (prefetched_ < kPrefetchBytes &&
-                 prefetched_ + 32 * kPrefetchPiece <= static_cast<u32>(source.code_bytes)) {
+      } else if (prefetched_ + 32 * kPrefetchPiece <=
+                 protocol::lesser(kPrefetchBytes, static_cast<u32>(source.code_bytes))) {
         // The ring is full, and memory idle: into L2 with some of what comes next.
         ptx::bulk_prefetch_l2(source.codes + prefetched_ + lane() * kPrefetchPiece, kPrefetchPiece);
         prefetched_ += 32 * kPrefetchPiece;

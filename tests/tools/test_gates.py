@@ -50,7 +50,12 @@ class TreeTest(GateTest):
 
 class IncludesTest(GateTest):
     def find(self, path: str, header: str) -> list[str]:
-        return includes.check(Tree({path: f'#pragma once\n#include "{header}"\n'}))
+        including = f'#pragma once\n#include "{header}"\n'
+        return includes.check(Tree({path: including, f"src/{header}": "#pragma once\n"}))
+
+    def test_a_header_that_does_not_exist_is_found(self):
+        moved = Tree({"src/host/a.cpp": '#include "layout/b.hpp"\n', "src/config/b.hpp": ""})
+        self.assert_finds(includes.check(moved), "a.cpp:1", "no such file")
 
     def test_upwards_is_found(self):
         self.assert_finds(

@@ -59,7 +59,31 @@ def why_forbidden(path: str, header: str) -> str | None:
     return f"{folder} may include {', '.join(sorted({own, 'megamoe', *ALLOWED[folder]}))}"
 
 
+def exists(tree: Tree, path: str, header: str) -> bool:
+    """True for a header of the repository, found as the build finds it."""
+    folder = path.rsplit("/", 1)[0]
+    return any(
+        name in tree
+        for name in (f"include/{header}", f"src/{header}", header, f"{folder}/{header}")
+    )
+
+
+def missing_headers(tree: Tree) -> list[str]:
+    """Quoted names that no file has: the host's build does not see all of them."""
+    findings = []
+    for path, text in tree.cxx():
+        for match in _INCLUDE.finditer(blank(text, keep_strings=True)):
+            header = match[1] or match[2]
+            if not exists(tree, path, header):
+                findings.append(f'{path}:{line_of(text, match.start())}: "{header}": no such file')
+    return findings
+
+
 def check(tree: Tree) -> list[str]:
+    return forbidden_headers(tree) + missing_headers(tree)
+
+
+def forbidden_headers(tree: Tree) -> list[str]:
     findings = []
     for path, text in tree.cxx():
         for match in _INCLUDE.finditer(blank(text, keep_strings=True)):

@@ -1,7 +1,7 @@
 #include "host/cuda/rank_maps.hpp"
 
+#include "config/rings.hpp"
 #include "host/tensor_maps.hpp"
-#include "layout/rings.hpp"
 
 namespace megamoe::cuda {
 namespace {
