@@ -51,7 +51,7 @@ within 120 "$megamoe" run --checkpoint "$out/checkpoint" --layer 0 \
 
 say "done"
 cat <<END
-What this showed: 4 ranks exchanged 64 tokens through the protocol that the kernel will run, on threads;
+What this showed: 4 ranks exchanged 64 tokens through the protocol that the kernel runs, on threads;
 each received the rows that the reference counts; y is as close to the reference, in double, as the
 bound above; and the second call gave the same bits. Nothing of it ran on a GPU.
 Output: $out/y.safetensors. Next: $megamoe run --help, $megamoe plan --help, tools/check.sh

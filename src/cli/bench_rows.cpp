@@ -63,6 +63,7 @@ std::vector<RankLoad> loads_of(const BenchRequest& request, int tokens, std::uin
   const auto ranks = ref::random_routing(request.problem(), request.tokens_of_ranks(tokens),
                                          request.routing, seed);
   std::vector<std::span<const std::int64_t>> ids;
+  ids.reserve(ranks.size());
   for (const ref::TokenRouting& rank : ranks) ids.emplace_back(rank.topk_idx);
   return count_loads(request.problem(), ids);
 }

@@ -161,6 +161,9 @@ int execute_run(const RunRequest& request, Io& io) {
   if (request.output) check_output_path("--output", *request.output);
   Run run{.request = request, .data = make_run_case(request, io), .output = {}, .check = {}};
   run.request.backend = choose_backend(request, run.data.problem());
+  // Waits on the CPU are for products that may take minutes.
+  if (run.request.backend == Backend::cpu && !request.deadline_given)
+    run.request.deadline = std::chrono::minutes(10);
   try {
     run.output = call_layer(run.request, run.data, io);
   } catch (const RunFault& fault) {

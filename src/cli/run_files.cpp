@@ -21,6 +21,10 @@ void check_output_path(const char* flag, const std::string& path) {
     why = fmt::format("folder {} cannot be written to", folder.string());
   } else if (fs::is_directory(path, ignored)) {
     why = "it is a folder";
+  } else if (fs::is_symlink(path, ignored)) {
+    why = "it is a symbolic link, which would be replaced; name what it leads to";
+  } else if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    why = "it is not a regular file, and would be replaced";
   }
   if (why.empty()) return;
   throw Error(ErrorCode::invalid_argument, fmt::format("{} = {}: {}", flag, path, why));

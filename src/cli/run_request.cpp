@@ -124,7 +124,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--check", flags.check, "C",
       "Compare with the reference: full, rows:N or none (default full, rows:64 above 10 GFLOP)");
   add("--repeat", flags.repeat, "R", "Calls; all must agree bit for bit (default 1)");
-  add("--deadline", flags.deadline, "SECONDS", "Longest wait inside a call (default 30)");
+  add("--deadline", flags.deadline, "SECONDS",
+      "Longest wait inside a call (default 30; 600 on the CPU, which waits for products)");
   add("--num-sms", flags.num_sms, "N", "Most SMs to use (default 0: all)");
   add("--reserved-sms", flags.reserved_sms, "N", "SMs left free (default 0)");
   add("--ctas", flags.ctas, "N", "CTAs per rank on the CPU");
@@ -171,6 +172,7 @@ RunRequest resolve_run(const RunFlags& flags) {
   if (flags.check) request.check = parse_check(*flags.check);
   request.repeat = integer_or(flags.repeat, "--repeat", 1, kMaxRepeat, 1);
   const double seconds = parse_real("--deadline", flags.deadline.value_or("30"), 0.001, 86400);
+  request.deadline_given = flags.deadline.has_value();
   request.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
   request.json = flags.json;
   resolve_tuning(flags, request);

@@ -58,6 +58,7 @@ struct RunRequest {
   CheckSpec check;
   int repeat = 1;
   std::chrono::nanoseconds deadline{};
+  bool deadline_given = false;
   int num_sms = 0;
   bool cpu_ctas = false;  ///< num_sms came as --ctas
   int reserved_sms = 0;

@@ -158,6 +158,7 @@ class Scheduler {
     if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
     tile.start_weights(issues);
     const bool there = ready || wait(wait_of(t), tile, source);
+    __syncwarp();  // what either lane has seen comes before lane 0's copies
     ready = false;
     trace_.mark(TraceMark::inputs_ready, ticket);
     if (!t.is_l2) c_.env.fence_proxy_async_to_generic();  // of the act slot; see wait_act_slot

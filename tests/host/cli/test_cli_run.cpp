@@ -238,6 +238,12 @@ TEST_F(RunFile, InputThatDoesNotFitIsRefused) {
   EXPECT_THAT(refusal({"--input", path_ + ".missing"}), HasSubstr(path_ + ".missing"));
 }
 
+TEST_F(RunFile, OutputReplacesFilesOnly) {
+  EXPECT_THAT(refusal({"--output", "/dev/null"}), HasSubstr("not a regular file"));
+  ASSERT_EQ(symlink("nowhere", path_.c_str()), 0);
+  EXPECT_THAT(refusal({"--output", path_}), HasSubstr("symbolic link"));
+}
+
 TEST_F(RunFile, OutputHoldsEveryRankInOrder) {
   const nlohmann::json json =
       run_of({"--ranks", "2", "--tokens", "3,1", "--output", path_, "--seed", "7"});
