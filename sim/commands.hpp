@@ -12,7 +12,7 @@ struct Options {
   std::string mutant = "none";
   u64 first_seed = 0;
   u64 seeds = 0;       ///< 0: the command's own number
-  bool deep = false;   ///< explorations and models that take longer as well
+  bool deep = false;   ///< explorations that take longer as well
   bool trace = false;  ///< of a red exploration, step by step
 };
 
@@ -23,7 +23,7 @@ int command_list();
 // These end with a line `counts: PASSED FAILED 0`.
 int command_mutants(const Options& options);
 int command_explore(const Options& options);
-int command_model(const Options& options);
+int command_model();
 /// The three above.
 int command_prove(const Options& options);
 

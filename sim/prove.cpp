@@ -75,7 +75,7 @@ int command_explore(const Options& o) {
   const std::optional<Tally> tally = run_exploration_suite(o);
   return tally ? print_counts(*tally) : 2;
 }
-int command_model(const Options& o) { return print_counts(model::run_suite(o.deep)); }
+int command_model() { return print_counts(model::run_suite()); }
 
 int command_prove(const Options& o) {
   const Stopwatch watch;
@@ -83,7 +83,7 @@ int command_prove(const Options& o) {
   Options every = o;
   every.name = "all";
   all.add(run_exploration_suite(every).value());
-  all.add(model::run_suite(o.deep));
+  all.add(model::run_suite());
   std::printf("%.0f s\n", watch.seconds());
   return print_counts(all);
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The stage `mutants` of tools/check.sh: builds the simulator; every mutant of the protocol must turn
 # its scenario red, the protocol itself must stay green over 20,000 seeds, over all schedules with few
-# preemptions, and in the explicit-state model. With --deep: explorations and models that take half an hour
-# and a few gigabytes. Ends with a line `counts: PASSED FAILED SKIPPED`.
+# preemptions, and in the explicit-state model. With --deep: explorations of larger calls as well, which
+# take as long again. Ends with a line `counts: PASSED FAILED SKIPPED`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 jobs="${MEGAMOE_JOBS:-$(nproc)}"

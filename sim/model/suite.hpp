@@ -5,7 +5,7 @@
 namespace megamoe::sim::model {
 
 /// Runs the model's cases and prints a line for each: the protocol must be without fault, each
-/// variant must fail for at least one routing. `deep`: those that take minutes, too.
-Tally run_suite(bool deep);
+/// variant must fail for at least one routing.
+Tally run_suite();
 
 }  // namespace megamoe::sim::model
