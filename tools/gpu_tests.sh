@@ -5,11 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 limit="${MEGAMOE_GPU_TEST_LIMIT:-600}"
-nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
-if [ -n "$nvcc" ]; then
-  cmake --preset cuda -DMEGAMOE_BUILD_TESTS=ON "-DCMAKE_CUDA_COMPILER=$nvcc"
-  cmake --build build/cuda -j "${MEGAMOE_JOBS:-$(nproc)}" --target "${@##*/}"
-fi
+tools/build_cuda.sh "${@##*/}"
 passed=0 failed=0 skipped=0
 count() { sed -nE "s/^\[  $1 *\] ([0-9]+) tests?.*/\1/p" "$2" | head -n 1; }
 for binary in "$@"; do

@@ -5,11 +5,7 @@
 # `counts: PASSED FAILED SKIPPED` of cases.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
-if [ -n "$nvcc" ]; then
-  cmake --preset cuda -DMEGAMOE_BUILD_TESTS=ON "-DCMAKE_CUDA_COMPILER=$nvcc"
-  cmake --build build/cuda -j "${MEGAMOE_JOBS:-$(nproc)}" --target tests_ladder
-fi
+tools/build_cuda.sh tests_ladder
 tokens="${MEGAMOE_LADDER_TOKENS:-0,8,48,192}"
 gpus="$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)"
 mkdir -p build/check

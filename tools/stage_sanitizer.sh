@@ -6,11 +6,7 @@
 # MEGAMOE_SANITIZER_LIMIT: seconds for each run (default 300). Ends with `counts: PASSED FAILED SKIPPED`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-nvcc="$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)"
-if [ -n "$nvcc" ]; then
-  cmake --preset cuda -DMEGAMOE_BUILD_TESTS=ON "-DCMAKE_CUDA_COMPILER=$nvcc"
-  cmake --build build/cuda -j "${MEGAMOE_JOBS:-$(nproc)}" --target tests_sanitizer
-fi
+tools/build_cuda.sh tests_sanitizer
 sanitizer="${MEGAMOE_SANITIZER:-$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)}"
 if [ -z "$sanitizer" ]; then
   echo 'compute-sanitizer not found: set MEGAMOE_SANITIZER'

@@ -94,6 +94,17 @@ KernelConfig wanted_config(const RunRequest& request, const RunCase& run) {
   return config;
 }
 
+ForwardOptions forward_options(const RunRequest& request, const RunCase& run,
+                               const KernelConfig& config) {
+  ForwardOptions options;
+  options.global_num_tokens = total_tokens(run);
+  options.num_sms = request.num_sms;
+  options.reserved_sms = request.reserved_sms;
+  options.deadline = request.deadline;
+  options.config = &config;
+  return options;
+}
+
 void report_first_call(Group& group, RunOutput& output) {
   for (int i = 0; i < group.num_local_ranks(); ++i) {
     const CallReport report = group.layer(i).check();
@@ -116,12 +127,7 @@ RunOutput call_group(const RunRequest& request, const RunCase& run,
   RunOutput output;
   output.expert_rows.assign(
       static_cast<std::size_t>(group.num_local_ranks()) * run.problem().experts_per_rank(), 0);
-  ForwardOptions options;
-  options.global_num_tokens = total_tokens(run);
-  options.num_sms = request.num_sms;
-  options.reserved_sms = request.reserved_sms;
-  options.deadline = request.deadline;
-  options.config = &config;
+  ForwardOptions options = forward_options(request, run, config);
   options.recv_stats = output.expert_rows.data();
   Progress progress(io.err, io.err_is_terminal && !request.json, "calls", request.repeat);
   std::vector<RankCall> calls = rank_calls(run, group, output.y);

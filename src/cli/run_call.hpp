@@ -47,6 +47,10 @@ long total_tokens(const RunCase& run);
 /// The configuration that the flags ask for. Throws Error if it cannot run the problem.
 KernelConfig wanted_config(const RunRequest& request, const RunCase& run);
 
+/// What the flags ask of each call; `config` is to outlive it.
+ForwardOptions forward_options(const RunRequest& request, const RunCase& run,
+                               const KernelConfig& config);
+
 /// Notes what the first call of all local ranks did.
 void report_first_call(Group& group, RunOutput& output);
 

@@ -168,12 +168,7 @@ RunOutput call_cuda(const RunRequest& request, const RunCase& run, Io& io) {
   GpuRun gpus(request, run);
   const auto experts = static_cast<std::size_t>(run.problem().experts);
   const DeviceBuffer stats(gpus.first_device(), experts * sizeof(std::int64_t));
-  ForwardOptions options;
-  options.global_num_tokens = total_tokens(run);
-  options.num_sms = request.num_sms;
-  options.reserved_sms = request.reserved_sms;
-  options.deadline = request.deadline;
-  options.config = &config;
+  ForwardOptions options = forward_options(request, run, config);
   options.recv_stats = reinterpret_cast<std::int64_t*>(stats.data());
   RunOutput output;
   Progress progress(io.err, io.err_is_terminal && !request.json, "calls", request.repeat);

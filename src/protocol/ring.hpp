@@ -58,10 +58,8 @@ template <class Env>
 /// but claimed is not done.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD SlotWait act_slot_wait(Call<Env>& c, u32 block) {
-  const bool first = block < c.g.act_slots;
-  const u32 before = first ? block : block - c.g.act_slots;
-  const u32 target = first ? 0 : l2_target(c.g, before);
-  return {l2_done_word(c, before), target, false, {Phase::act_slot, c.g.rank, block, target}};
+  const u32 target = l2_target(c.g, block) - c.g.hidden_granules;
+  return {l2_done_word(c, block), target, false, {Phase::act_slot, c.g.rank, block, target}};
 }
 /// L2 of `block`: all its L1 tiles are done. The slot's next L1 waits for this L2.
 template <class Env>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "ref/gpu_bounds.hpp"
 #include "ref/reference.hpp"
 #include "tests/device/gpu_memory.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/small_calls.hpp"
 
 namespace megamoe {
 
@@ -49,10 +52,23 @@ class GpuCase {
   const ExpertTensors& routed(int rank) const { return ranks_[index(rank)]->routed.view(); }
   std::uint16_t* y(int rank) { return ranks_[index(rank)]->y.data(); }
   Stream stream(int rank) const { return ranks_[one_launch_ ? 0 : index(rank)]->stream.get(); }
+  /// The ranks with a stream of their own: of virtual ranks the first.
+  std::vector<int> launching_ranks() const {
+    std::vector<int> ranks(one_launch_ ? 1 : static_cast<std::size_t>(problem_.ranks));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
   std::vector<Stream> streams() const {
     std::vector<Stream> all;
-    for (int r = 0; r < (one_launch_ ? 1 : problem_.ranks); ++r) all.push_back(stream(r));
+    for (const int r : launching_ranks()) all.push_back(stream(r));
     return all;
+  }
+  /// Starts one rank's call through its Layer, y filled with NaN before.
+  void start_rank(int r, const ForwardOptions& options = {}) {
+    clear_y(r);
+    const RankCall call = call_of(r);
+    group_.layer(r).forward(call.y, call.num_tokens, *call.weights, call.shared, options,
+                            stream(r));
   }
 
   /// Brings the inputs to where stage() reads them.
@@ -228,32 +244,12 @@ class GpuCase {
   Group group_;
 };
 
-/// The inputs of one call: the same number of tokens on every rank.
-inline ref::RandomInputs equal_inputs(const Problem& p, int tokens, const ref::Routing& routing,
-                                      std::uint64_t seed) {
-  return ref::random_inputs(p, std::vector<int>(static_cast<std::size_t>(p.ranks), tokens), routing,
-                            seed);
-}
-
 /// Options with a short deadline and this configuration.
 inline ForwardOptions with_config(const KernelConfig* config) {
   ForwardOptions options;
   options.config = config;
   options.deadline = std::chrono::seconds(5);
   return options;
-}
-
-/// The message of the Error that `call` throws; fails the test when it throws none.
-template <class Call>
-std::string error_of(Call call, ErrorCode code) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return {};
 }
 
 }  // namespace megamoe

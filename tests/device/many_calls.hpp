@@ -38,6 +38,15 @@ inline int spoil_ids(ref::RandomInputs& inputs, std::mt19937& rng) {
   return spoilt;
 }
 
+inline Problem random_calls_problem(int ranks) {
+  return {.ranks = ranks,
+          .experts = 24,
+          .top_k = 5,
+          .hidden = 384,
+          .intermediate = 256,
+          .max_tokens_per_rank = 120};
+}
+
 /// `calls` random calls; two rows of each against the reference, all rows written.
 inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
   const Problem& p = layer.problem();
@@ -69,6 +78,15 @@ inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
       fmt::format("{} ranks: {} calls, {} tokens, {} ids out of range, worst sampled row {:.1e}\n",
                   p.ranks, calls, rows, spoilt, worst);
   std::fputs(text.c_str(), stdout);
+}
+
+inline Problem small_calls_problem(int ranks) {
+  return {.ranks = ranks,
+          .experts = 4,
+          .top_k = 2,
+          .hidden = 128,
+          .intermediate = 128,
+          .max_tokens_per_rank = 8};
 }
 
 /// `calls` calls of the same small shape, four inputs in turn, without waiting in between; every
@@ -104,6 +122,51 @@ inline void expect_many_small_calls(GpuCase& layer, int calls) {
   const std::string text = fmt::format("{} ranks: {} calls in {:.1f} s, {:.1f} us each\n", p.ranks,
                                        calls, took.count(), took.count() * 1e6 / calls);
   std::fputs(text.c_str(), stdout);
+}
+
+inline Problem repeat_problem(int ranks) {
+  return {.ranks = ranks,
+          .experts = 48,
+          .top_k = 6,
+          .hidden = 640,
+          .intermediate = 384,
+          .max_tokens_per_rank = 200};
+}
+
+/// `calls` stagings and calls of one input without waiting in between: the last gives the bits of
+/// one alone.
+inline void expect_calls_in_flight(GpuCase& layer, int calls) {
+  layer.stage(equal_inputs(layer.problem(), 60, {ref::RoutingKind::uniform}, 11));
+  std::vector<std::uint16_t> first;
+  ASSERT_NO_THROW(first = layer.run());
+  for (int call = 0; call < calls; ++call) {
+    layer.start_stage();
+    layer.start_call();
+  }
+  EXPECT_EQ(layer.finish_call(), first);
+  EXPECT_EQ(layer.group().layer(0).check().epoch, static_cast<std::uint32_t>(calls + 1));
+}
+
+/// The same inputs, at most 50 tokens, give the same bits with each of these capacities, the
+/// least first.
+template <class MakeCase>
+void expect_any_capacity(const std::vector<int>& capacities, MakeCase make_case) {
+  Problem p = repeat_problem(2);
+  p.max_tokens_per_rank = capacities.front();
+  const auto inputs = equal_inputs(p, 50, {ref::RoutingKind::uniform}, 12);
+  for (const int block_rows : {16, 128}) {
+    const KernelConfig config = config_for_block_rows(p, block_rows);
+    std::vector<std::uint16_t> first;
+    for (const int capacity : capacities) {
+      p.max_tokens_per_rank = capacity;
+      const std::unique_ptr<GpuCase> layer = make_case(p);
+      layer->stage(inputs);
+      std::vector<std::uint16_t> y;
+      ASSERT_NO_THROW(y = layer->run(with_config(&config)));
+      if (first.empty()) first = y;
+      EXPECT_EQ(y, first) << "capacity " << capacity << ", blocks of " << block_rows;
+    }
+  }
 }
 
 }  // namespace megamoe

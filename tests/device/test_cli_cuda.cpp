@@ -11,17 +11,12 @@ namespace {
 using ::testing::HasSubstr;
 
 Arguments small_run(const Arguments& more) {
-  Arguments arguments = {"run", "--hidden", "640", "--intermediate", "256", "--experts",
-                         "16",  "--top-k",  "4",   "--json"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"run", "--hidden", "640", "--intermediate", "256", "--experts", "16", "--top-k",
+                 "4", "--json"},
+                more);
 }
 
-nlohmann::json run_of(const Arguments& more) {
-  const Result result = megamoe(small_run(more));
-  EXPECT_EQ(result.status, kDone) << result.err << result.out;
-  return nlohmann::json::parse(result.out);
-}
+nlohmann::json run_of(const Arguments& more) { return json_of(small_run(more)); }
 
 TEST(CliCuda, VirtualRanksWithEveryField) {
   for (const char* backend : {"cuda", "auto"}) {
@@ -78,12 +73,7 @@ TEST(CliCuda, AutoTakesTheCpuForWhatGpusDoNotRun) {
 }
 
 TEST(CliCuda, RefusesWhatGpusDoNotRunWithTheReason) {
-  const auto refusal = [](const Arguments& more) {
-    const Result result = megamoe(small_run(more));
-    EXPECT_EQ(result.status, kBadUsage);
-    EXPECT_EQ(result.out, "");
-    return result.err;
-  };
+  const auto refusal = [](const Arguments& more) { return refusal_of(small_run(more)); };
   EXPECT_THAT(refusal({"--backend", "cuda", "--precision", "bf16"}), HasSubstr("precision = bf16"));
   EXPECT_THAT(refusal({"--backend", "cuda", "--waves", "2"}), HasSubstr("--waves = 2"));
   EXPECT_THAT(refusal({"--backend", "cuda", "--ctas", "2"}), HasSubstr("--ctas"));

@@ -12,15 +12,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
-
-Problem small_problem(int ranks = 2) {
-  return {.ranks = ranks,
-          .experts = 12,
-          .top_k = 4,
-          .hidden = 256,
-          .intermediate = 128,
-          .max_tokens_per_rank = 64};
-}
+using Clock = std::chrono::steady_clock;
 
 class FusedFaults : public ::testing::Test {
  protected:
@@ -37,27 +29,33 @@ class FusedFaults : public ::testing::Test {
     protocol::u64* arrived = s.memory.arrived(0, 0, 1);
     s.space->store(arrived, s.space->load(arrived) - 1);
   }
+  /// Starts a call, the second, that waits for ever but for its deadline. Returns when.
+  Clock::time_point start_call_that_waits(std::chrono::nanoseconds deadline) {
+    expect_good_call(1);
+    take_a_contribution();
+    ForwardOptions options;
+    options.deadline = deadline;
+    case_.stage(equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, 2));
+    const auto start = Clock::now();
+    case_.start_call(options);
+    return start;
+  }
   Layer& layer(int rank) { return case_.group().layer(rank); }
   std::string refused(const ForwardOptions& options, ErrorCode code = ErrorCode::invalid_argument) {
     return error_of([&] { case_.start_call(options); }, code);
   }
 
-  GpuCase case_{small_problem()};
+  GpuCase case_{faults_problem()};
 };
 
 TEST_F(FusedFaults, AbortEndsACallThatWaits) {
-  expect_good_call(1);
-  take_a_contribution();
-  ForwardOptions options;
-  options.deadline = 60s;
-  case_.stage(equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, 2));
-  case_.start_call(options);
+  start_call_that_waits(60s);
   std::this_thread::sleep_for(200ms);
   EXPECT_EQ(cudaStreamQuery(case_.stream(0)), cudaErrorNotReady);
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   layer(1).abort();
   case_.group().synchronize();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 1s);
+  EXPECT_LT(Clock::now() - start, 1s);
   EXPECT_THAT(error_of([&] { layer(0).check(); }, ErrorCode::fault),
               HasSubstr("rank 1 called abort()"));
   EXPECT_THAT(error_of([&] { case_.start_call(); }, ErrorCode::fault), HasSubstr("reset()"));
@@ -67,15 +65,10 @@ TEST_F(FusedFaults, AbortEndsACallThatWaits) {
 }
 
 TEST_F(FusedFaults, AWaitPastItsDeadlineNamesWhatItWaitedFor) {
-  expect_good_call(1);
-  take_a_contribution();
-  ForwardOptions options;
-  options.deadline = 300ms;
-  case_.stage(equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, 2));
-  const auto start = std::chrono::steady_clock::now();
-  case_.start_call(options);
+  constexpr auto kDeadline = 300ms;
+  const auto start = start_call_that_waits(kDeadline);
   case_.group().synchronize();
-  EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + 1s);
+  EXPECT_LT(Clock::now() - start, kDeadline + 1s);
   EXPECT_THAT(error_of([&] { layer(0).check(); }, ErrorCode::fault),
               AllOf(HasSubstr("rank 0, call 2"), HasSubstr("the contributions of rank 1")));
   EXPECT_THAT(error_of([&] { layer(1).check(); }, ErrorCode::fault),
@@ -179,7 +172,7 @@ TEST_F(FusedFaults, CallsThatCannotRunAreRefusedBeforeAnythingChanges) {
 
 TEST(FusedGroup, RefusesWhatTheKernelsDoNotRun) {
   const auto reason = [](auto change, ErrorCode code = ErrorCode::unsupported) {
-    Problem p = small_problem();
+    Problem p = faults_problem();
     change(p);
     return error_of([&] { Group(p, SymmetricMemory::cuda_virtual(2, 0)); }, code);
   };

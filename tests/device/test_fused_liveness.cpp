@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/device/gpu_case.hpp"
+#include "tests/device/captured_call.hpp"
 #include "tests/device/hold_sms.hpp"
 
 namespace megamoe {
@@ -80,25 +80,15 @@ TEST_P(FusedLiveness, ReplaysFinishWhileSmsAreHeld) {
   layer.stage(inputs);
   std::vector<std::uint16_t> idle;
   ASSERT_NO_THROW(idle = layer.run());
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  cuda::check(cudaStreamBeginCapture(layer.stream(0), cudaStreamCaptureModeThreadLocal), "begin");
-  layer.start_stage();
-  layer.start_call();
-  cuda::check(cudaStreamEndCapture(layer.stream(0), &graph), "end");
-  cuda::check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  cudaGraphDestroy(graph);
+  CapturedCall captured(layer, {}, CapturedCall::Y::cleared);
   {
     const SmHolder holder(0, num_sms(0) - ranks, kHold);
-    for (int replay = 0; replay < 20; ++replay) {
-      cuda::check(cudaGraphLaunch(executable, layer.stream(0)), "replay");
-    }
-    cuda::check(cudaStreamSynchronize(layer.stream(0)), "replays");
+    for (int replay = 0; replay < 20; ++replay) captured.start_replay();
+    captured.wait();
     EXPECT_TRUE(holder.holds()) << "the replays waited for the holder to end";
   }
   EXPECT_EQ(layer.finish_call(), idle);
   EXPECT_EQ(layer.group().layer(0).check().epoch, 21U);
-  cudaGraphExecDestroy(executable);
 }
 
 INSTANTIATE_TEST_SUITE_P(Virtual, FusedLiveness, ::testing::Values(1, 2, 4, 8));

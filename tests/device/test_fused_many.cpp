@@ -9,24 +9,14 @@ namespace {
 TEST(FusedMany, RandomCalls) {
   int seed = 0;
   for (const int ranks : {1, 2, 4, 8}) {
-    GpuCase layer({.ranks = ranks,
-                   .experts = 24,
-                   .top_k = 5,
-                   .hidden = 384,
-                   .intermediate = 256,
-                   .max_tokens_per_rank = 120});
+    GpuCase layer(random_calls_problem(ranks));
     expect_random_calls(layer, 250, static_cast<unsigned>(++seed));
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(FusedMany, TwoHundredThousandSmallCalls) {
-  GpuCase layer({.ranks = 2,
-                 .experts = 4,
-                 .top_k = 2,
-                 .hidden = 128,
-                 .intermediate = 128,
-                 .max_tokens_per_rank = 8});
+  GpuCase layer(small_calls_problem(2));
   expect_many_small_calls(layer, 200'000);
 }
 

@@ -4,21 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "numerics/bf16.hpp"
-#include "tests/device/gpu_case.hpp"
+#include "tests/device/captured_call.hpp"
+#include "tests/device/many_calls.hpp"
 
 namespace megamoe {
 namespace {
 
 using ref::RoutingKind;
-
-Problem small_problem(int ranks) {
-  return {.ranks = ranks,
-          .experts = 48,
-          .top_k = 6,
-          .hidden = 640,
-          .intermediate = 384,
-          .max_tokens_per_rank = 200};
-}
 
 TEST(FusedRepeat, BitwiseEqualOverRepeats) {
   struct Case {
@@ -29,7 +21,7 @@ TEST(FusedRepeat, BitwiseEqualOverRepeats) {
        {Case{1, 8, 8, {RoutingKind::uniform}}, Case{2, 48, 16, {RoutingKind::uniform}},
         Case{3, 20, 8, {RoutingKind::one_rank}}, Case{4, 100, 32, {RoutingKind::masked, 0.5}},
         Case{8, 50, 64, {RoutingKind::skewed}}, Case{8, 192, 128, {RoutingKind::balanced}}}) {
-    GpuCase layer(small_problem(c.ranks));
+    GpuCase layer(repeat_problem(c.ranks));
     const KernelConfig config = config_for_block_rows(layer.problem(), c.block_rows);
     const auto inputs = equal_inputs(layer.problem(), c.tokens, c.routing, 10);
     layer.stage(inputs);
@@ -44,42 +36,18 @@ TEST(FusedRepeat, BitwiseEqualOverRepeats) {
 }
 
 TEST(FusedRepeat, ManyCallsInAStreamWithoutWaiting) {
-  GpuCase layer(small_problem(4));
-  const auto inputs = equal_inputs(layer.problem(), 60, {RoutingKind::uniform}, 11);
-  layer.stage(inputs);
-  std::vector<std::uint16_t> first;
-  ASSERT_NO_THROW(first = layer.run());
-  for (int call = 0; call < 200; ++call) {
-    layer.start_stage();
-    layer.start_call();
-  }
-  EXPECT_EQ(layer.finish_call(), first);
-  EXPECT_EQ(layer.group().layer(0).check().epoch, 201U);
+  GpuCase layer(repeat_problem(4));
+  expect_calls_in_flight(layer, 200);
 }
 
 TEST(FusedRepeat, AnyCapacity) {
-  const Problem p = small_problem(2);
-  Problem larger = p, exact = p;
-  larger.max_tokens_per_rank = 8 * p.max_tokens_per_rank;
-  exact.max_tokens_per_rank = 50;
-  const auto inputs = equal_inputs(p, 50, {RoutingKind::uniform}, 12);
-  for (const int block_rows : {16, 128}) {
-    const KernelConfig config = config_for_block_rows(exact, block_rows);
-    std::vector<std::uint16_t> first;
-    for (const Problem& problem : {exact, p, larger}) {
-      GpuCase layer(problem);
-      layer.stage(inputs);
-      std::vector<std::uint16_t> y;
-      ASSERT_NO_THROW(y = layer.run(with_config(&config)));
-      if (first.empty()) first = y;
-      EXPECT_EQ(y, first) << "capacity " << problem.max_tokens_per_rank;
-    }
-  }
+  expect_any_capacity({50, 200, 1600},
+                      [](const Problem& p) { return std::make_unique<GpuCase>(p); });
 }
 
 TEST(FusedRepeat, AnySmBudget) {
   for (const int ranks : {1, 2, 8}) {
-    GpuCase layer(small_problem(ranks));
+    GpuCase layer(repeat_problem(ranks));
     const auto inputs = equal_inputs(layer.problem(), 70, {RoutingKind::uniform}, 13);
     layer.stage(inputs);
     for (const int block_rows : {8, 64, 128}) {
@@ -100,41 +68,17 @@ TEST(FusedRepeat, AnySmBudget) {
   }
 }
 
-/// A captured staging and call on the case's stream.
-class Graph {
- public:
-  Graph(GpuCase& layer, const ForwardOptions& options) : stream_(layer.stream(0)) {
-    cudaGraph_t graph = nullptr;
-    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "begin capture");
-    layer.start_stage();
-    layer.start_call(options);
-    cuda::check(cudaStreamEndCapture(stream_, &graph), "end capture");
-    cuda::check(cudaGraphInstantiate(&executable_, graph, 0), "cudaGraphInstantiate");
-    cudaGraphDestroy(graph);
-  }
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
-  ~Graph() { cudaGraphExecDestroy(executable_); }
-  void replay() {
-    cuda::check(cudaGraphLaunch(executable_, stream_), "cudaGraphLaunch");
-    cuda::check(cudaStreamSynchronize(stream_), "graph");
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaGraphExec_t executable_ = nullptr;
-};
-
 TEST(FusedRepeat, GraphsWithDifferentCountsReplayWithChangedInputs) {
   for (const int ranks : {1, 2, 4}) {
-    const Problem p = small_problem(ranks);
+    const Problem p = repeat_problem(ranks);
     GpuCase layer(p);
     const std::vector<int> counts = {5, 40, 180};
-    std::vector<std::unique_ptr<Graph>> graphs;
+    std::vector<std::unique_ptr<CapturedCall>> graphs;
     for (const int tokens : counts) {
       layer.stage(equal_inputs(p, tokens, {RoutingKind::uniform}, 1));
       ASSERT_NO_THROW(layer.run());
-      graphs.push_back(std::make_unique<Graph>(layer, ForwardOptions{}));
+      graphs.push_back(
+          std::make_unique<CapturedCall>(layer, ForwardOptions{}, CapturedCall::Y::cleared));
     }
     for (std::uint64_t seed = 1; seed <= 12; ++seed) {
       const std::size_t which = (seed * 2) % counts.size();
@@ -155,8 +99,8 @@ TEST(FusedRepeat, GraphsWithDifferentCountsReplayWithChangedInputs) {
 
 TEST(FusedRepeat, ManyChangingCallsOnTwoInterleavedGroups) {
   std::mt19937 rng(14);
-  GpuCase a(small_problem(3));
-  GpuCase b(small_problem(8));
+  GpuCase a(repeat_problem(3));
+  GpuCase b(repeat_problem(8));
   for (int call = 0; call < 120; ++call) {
     GpuCase& layer = call % 2 == 0 ? a : b;
     const Problem& p = layer.problem();
@@ -175,7 +119,7 @@ TEST(FusedRepeat, ManyChangingCallsOnTwoInterleavedGroups) {
 }
 
 TEST(FusedRepeat, NanStaysInItsOwnTokensRow) {
-  const Problem p = small_problem(2);
+  const Problem p = repeat_problem(2);
   GpuCase layer(p);
   auto inputs = equal_inputs(p, 30, {RoutingKind::uniform}, 15);
   const auto hidden = static_cast<std::size_t>(p.hidden);

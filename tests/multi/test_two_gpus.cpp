@@ -5,7 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/device/gpu_case.hpp"
+#include "tests/device/captured_call.hpp"
+#include "tests/device/many_calls.hpp"
 
 namespace megamoe {
 namespace {
@@ -14,18 +15,9 @@ using ref::RoutingKind;
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 
-Problem small_problem(int top_k = 6) {
-  return {.ranks = 2,
-          .experts = 48,
-          .top_k = top_k,
-          .hidden = 640,
-          .intermediate = 384,
-          .max_tokens_per_rank = 200};
-}
-
 class TwoGpus : public ::testing::Test {
  protected:
-  explicit TwoGpus(const Problem& problem = small_problem()) : case_(problem, {0, 1}) {}
+  explicit TwoGpus(const Problem& problem = repeat_problem(2)) : case_(problem, {0, 1}) {}
 
   void expect_reference(const ref::RandomInputs& inputs, const ForwardOptions& options,
                         const std::string& what) {
@@ -33,13 +25,6 @@ class TwoGpus : public ::testing::Test {
     std::vector<std::uint16_t> y;
     ASSERT_NO_THROW(y = case_.run(options)) << what;
     case_.expect_close(y, inputs, what);
-  }
-  /// Starts one rank's call through its Layer.
-  void start_rank(int rank, const ForwardOptions& options = {}) {
-    const RankCall call = case_.call_of(rank);
-    case_.clear_y(rank);
-    case_.group().layer(rank).forward(call.y, call.num_tokens, *call.weights, nullptr, options,
-                                      case_.stream(rank));
   }
   Layer& layer(int rank) { return case_.group().layer(rank); }
 
@@ -80,7 +65,8 @@ TEST(TwoGpusShapes, HiddenIntermediateAndTopK) {
     int hidden, intermediate, top_k;
   };
   for (const Shape& shape : {Shape{128, 128, 1}, Shape{768, 1408, 8}, Shape{3584, 640, 4}}) {
-    Problem p = small_problem(shape.top_k);
+    Problem p = repeat_problem(2);
+    p.top_k = shape.top_k;
     p.experts = 16;
     p.hidden = shape.hidden;
     p.intermediate = shape.intermediate;
@@ -108,9 +94,9 @@ TEST_F(TwoGpus, BitwiseEqualOverRepeatsSkewAndBudget) {
     for (int repeat = 0; repeat < 100; ++repeat) ASSERT_EQ(case_.run(options), first) << repeat;
     for (const auto skew : {100ms, 1ms, 0ms, 5ms}) {
       for (const int late : {0, 1}) {
-        start_rank(1 - late, options);
+        case_.start_rank(1 - late, options);
         std::this_thread::sleep_for(skew);
-        start_rank(late, options);
+        case_.start_rank(late, options);
         ASSERT_EQ(case_.finish_call(), first) << "rank " << late << " late";
       }
     }
@@ -126,48 +112,27 @@ TEST_F(TwoGpus, RanksMayChooseDifferentBlocks) {
   case_.stage(inputs);
   const KernelConfig configs[2] = {config_for_block_rows(case_.problem(), 8),
                                    config_for_block_rows(case_.problem(), 128)};
-  for (int r = 0; r < 2; ++r) start_rank(r, with_config(&configs[r]));
+  for (int r = 0; r < 2; ++r) case_.start_rank(r, with_config(&configs[r]));
   case_.expect_close(case_.finish_call(), inputs, "blocks of 8 and of 128");
 }
 
-TEST_F(TwoGpus, ManyCallsInFlightInOrder) {
-  const auto inputs = equal_inputs(case_.problem(), 60, {RoutingKind::uniform}, 9);
-  case_.stage(inputs);
-  std::vector<std::uint16_t> first;
-  ASSERT_NO_THROW(first = case_.run());
-  for (int call = 0; call < 300; ++call) {
-    case_.start_stage();
-    case_.start_call();
-  }
-  EXPECT_EQ(case_.finish_call(), first);
-}
+TEST_F(TwoGpus, ManyCallsInFlightInOrder) { expect_calls_in_flight(case_, 300); }
 
 TEST_F(TwoGpus, CapturedOnBothGpusAndReplayedWithChangedInputs) {
   const Problem& p = case_.problem();
   case_.stage(equal_inputs(p, 40, {RoutingKind::uniform}, 1));
   ASSERT_NO_THROW(case_.run());
-  std::vector<cudaGraphExec_t> graphs(2);
-  for (int r = 0; r < 2; ++r) {
-    const cuda::DeviceGuard guard(r);
-    cudaGraph_t graph = nullptr;
-    cuda::check(cudaStreamBeginCapture(case_.stream(r), cudaStreamCaptureModeThreadLocal), "begin");
-    start_rank(r);
-    cuda::check(cudaStreamEndCapture(case_.stream(r), &graph), "end");
-    cuda::check(cudaGraphInstantiate(&graphs[static_cast<std::size_t>(r)], graph, 0), "graph");
-    cudaGraphDestroy(graph);
-  }
+  CapturedWork calls(case_, {0, 1}, [&] {
+    for (int r = 0; r < 2; ++r) case_.start_rank(r);
+  });
   for (std::uint64_t seed = 20; seed < 30; ++seed) {
     const auto inputs = equal_inputs(p, 40, {RoutingKind::masked, 0.2}, seed);
     case_.stage(inputs);
     std::vector<std::uint16_t> eager;
     ASSERT_NO_THROW(eager = case_.run());
-    for (int r = 0; r < 2; ++r) {
-      const cuda::DeviceGuard guard(r);
-      cuda::check(cudaGraphLaunch(graphs[static_cast<std::size_t>(r)], case_.stream(r)), "launch");
-    }
+    calls.replay();
     ASSERT_EQ(case_.finish_call(), eager) << seed;
   }
-  for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
 }
 
 TEST_F(TwoGpus, ARankThatNeverCallsIsNamedWithinTheDeadline) {
@@ -178,13 +143,13 @@ TEST_F(TwoGpus, ARankThatNeverCallsIsNamedWithinTheDeadline) {
     options.deadline = 300ms;
     case_.state(0).first_call_deadline = 300ms;
     const auto start = std::chrono::steady_clock::now();
-    start_rank(0, options);
+    case_.start_rank(0, options);
     layer(0).synchronize();
     EXPECT_LT(std::chrono::steady_clock::now() - start, options.deadline + 1s);
     EXPECT_THAT(error_of([&] { layer(0).check(); }, ErrorCode::fault),
                 HasSubstr("waiting for the counts of rank 1"));
     // The other rank does not wait: it sees the abort at entry.
-    start_rank(1);
+    case_.start_rank(1);
     layer(1).synchronize();
     EXPECT_THAT(error_of([&] { layer(1).check(); }, ErrorCode::fault),
                 HasSubstr("rank 0 gave up waiting for the counts of rank 1"));
@@ -198,7 +163,7 @@ TEST_F(TwoGpus, AbortReleasesTheRankThatWaits) {
   expect_reference(inputs, {}, "before");
   ForwardOptions options;
   options.deadline = 60s;
-  start_rank(0, options);
+  case_.start_rank(0, options);
   std::this_thread::sleep_for(100ms);
   const auto start = std::chrono::steady_clock::now();
   layer(1).abort();

@@ -26,33 +26,17 @@ TEST(TwoGpusValues, OneRankReplaysWhileTheOtherCallsEagerly) {
   const Problem& p = layer.problem();
   layer.stage(equal_inputs(p, 40, {ref::RoutingKind::uniform}, 1));
   ASSERT_NO_THROW(layer.run());
-  const auto start_rank = [&](int rank) {
-    const RankCall call = layer.call_of(rank);
-    layer.group().layer(rank).forward(call.y, call.num_tokens, *call.weights, nullptr, {},
-                                      layer.stream(rank));
-  };
   for (const int replaying : {0, 1}) {
-    const cuda::DeviceGuard guard(replaying);
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    cuda::check(cudaStreamBeginCapture(layer.stream(replaying), cudaStreamCaptureModeThreadLocal),
-                "capture");
-    start_rank(replaying);
-    cuda::check(cudaStreamEndCapture(layer.stream(replaying), &graph), "end of the capture");
-    cuda::check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-    cudaGraphDestroy(graph);
+    CapturedWork call(layer, {replaying}, [&] { layer.start_rank(replaying); });
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       const auto inputs = equal_inputs(p, 40, {ref::RoutingKind::masked, 0.2}, 50 + seed);
       layer.stage(inputs);
       std::vector<std::uint16_t> eager;
       ASSERT_NO_THROW(eager = layer.run());
-      for (int r = 0; r < 2; ++r) layer.clear_y(r);
-      start_rank(1 - replaying);
-      cuda::check(cudaGraphLaunch(executable, layer.stream(replaying)), "replay");
-      cuda::check(cudaStreamSynchronize(layer.stream(replaying)), "replay");
+      layer.start_rank(1 - replaying);
+      call.replay();
       ASSERT_EQ(layer.finish_call(), eager) << "rank " << replaying << " replays, " << seed;
     }
-    cudaGraphExecDestroy(executable);
   }
 }
 

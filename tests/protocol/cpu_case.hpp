@@ -12,8 +12,8 @@
 #include "host/layer_state.hpp"
 #include "megamoe/megamoe.hpp"
 #include "ref/compare.hpp"
-#include "ref/random_case.hpp"
 #include "ref/reference.hpp"
+#include "tests/support/small_calls.hpp"
 
 namespace megamoe {
 
@@ -89,12 +89,5 @@ class CpuCase {
   ExpertTensors shared_;
   Group group_;
 };
-
-/// The inputs of one call: the same number of tokens on every rank.
-inline ref::RandomInputs equal_inputs(const Problem& p, int tokens, const ref::Routing& routing,
-                                      std::uint64_t seed) {
-  return ref::random_inputs(p, std::vector<int>(static_cast<std::size_t>(p.ranks), tokens), routing,
-                            seed);
-}
 
 }  // namespace megamoe

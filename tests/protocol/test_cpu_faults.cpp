@@ -7,6 +7,7 @@
 
 #include "numerics/bf16.hpp"
 #include "tests/protocol/cpu_case.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace megamoe {
 namespace {
@@ -14,28 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-Problem small_problem(int ranks = 2) {
-  return {.ranks = ranks,
-          .experts = 12,
-          .top_k = 4,
-          .hidden = 256,
-          .intermediate = 128,
-          .max_tokens_per_rank = 64};
-}
-
-/// The message of the Error that `call` throws; fails the test when it throws none.
-template <class Call>
-std::string error_of(Call call, ErrorCode code = ErrorCode::invalid_argument) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "no Error";
-  return {};
-}
 
 class CpuFaults : public ::testing::Test {
  protected:
@@ -60,7 +39,7 @@ class CpuFaults : public ::testing::Test {
     case_.expect_close(case_.run(inputs), case_.reference(inputs), "good call");
   }
 
-  CpuCase case_{small_problem()};
+  CpuCase case_{faults_problem()};
 };
 
 TEST_F(CpuFaults, ARankThatNeverCallsIsNamedWithinTheDeadline) {
@@ -255,7 +234,7 @@ TEST_F(CpuFaults, BadCallsAreRefusedBeforeAnythingChanges) {
 }
 
 TEST(CpuGroup, RefusesWhatItCannotRun) {
-  Problem p = small_problem(3);
+  Problem p = faults_problem(3);
   EXPECT_THAT(error_of([&] { Group(p, nullptr); }), HasSubstr("memory is null"));
   EXPECT_THAT(error_of([&] { Group(p, SymmetricMemory::host(2)); }, ErrorCode::disagreement),
               HasSubstr("ranks = 3, the symmetric memory 2"));
@@ -263,7 +242,7 @@ TEST(CpuGroup, RefusesWhatItCannotRun) {
   p.experts = 10;
   EXPECT_THAT(error_of([&] { Group(p, SymmetricMemory::host(3)); }),
               HasSubstr("next multiple is 12"));
-  CpuCase virtual_case(small_problem(), true);
+  CpuCase virtual_case(faults_problem(), true);
   std::vector<std::uint16_t> y(256);
   EXPECT_THAT(
       error_of([&] { virtual_case.group().layer(0).forward(y.data(), 1, virtual_case.routed(0)); }),
@@ -275,7 +254,7 @@ TEST(CpuGroup, RefusesWhatItCannotRun) {
 }
 
 TEST(CpuStage, RefusesSizesThatDoNotFit) {
-  CpuCase c(small_problem());
+  CpuCase c(faults_problem());
   Layer& layer = c.group().layer(0);
   const std::vector<std::uint16_t> rows(2 * 256);
   const std::vector<std::int64_t> ids(8);
@@ -291,7 +270,7 @@ TEST(CpuStage, RefusesSizesThatDoNotFit) {
 }
 
 TEST(CpuStage, Int32AndInt64IdsAreTheSameAndScalingAppliesToWeights) {
-  CpuCase c(small_problem());
+  CpuCase c(faults_problem());
   const auto inputs = equal_inputs(c.problem(), 4, {ref::RoutingKind::masked, 0.3}, 2);
   c.stage(inputs);
   const auto first = c.run(inputs);

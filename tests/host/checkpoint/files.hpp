@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "megamoe/error.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace megamoe {
 
@@ -63,16 +63,10 @@ inline std::string safetensors_bytes(std::string_view header, std::size_t data_b
   return bytes;
 }
 
-/// The message of the Error that `f` throws, which must have this code.
+/// As error_of, for what is mostly wrong with files.
 template <class F>
-std::string error_of(F f, ErrorCode code = ErrorCode::invalid_file) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(static_cast<int>(e.code()), static_cast<int>(code)) << e.what();
-    return e.what();
-  }
-  return "no error";
+std::string file_error_of(F f, ErrorCode code = ErrorCode::invalid_file) {
+  return error_of(f, code);
 }
 
 template <class T>

@@ -21,7 +21,7 @@ const std::string kOss = "model.layers.0.mlp.experts.";
 std::string load_error(ModelFolder& model, const LoadOptions& options = {},
                        ErrorCode code = ErrorCode::invalid_file, int layer = 0) {
   const std::string& path = model.write();
-  const std::string message = error_of([&] { (void)load_layer(path, layer, options); }, code);
+  const std::string message = file_error_of([&] { (void)load_layer(path, layer, options); }, code);
   EXPECT_THAT(message, HasSubstr(path));
   return message;
 }
@@ -114,11 +114,11 @@ TEST(LoadLayer, ScalesOfPaddingRepeatTheirNeighbours) {
 TEST(LoadLayer, RefusesRanksAndSizes) {
   ModelFolder model = deepseek_v3(160, 96, 6, 0);
   constexpr ErrorCode kArgument = ErrorCode::invalid_argument;
-  EXPECT_THAT(error_of([&] { (void)load_layer(model.write(), 0, {.ranks = 0}); }, kArgument),
+  EXPECT_THAT(file_error_of([&] { (void)load_layer(model.write(), 0, {.ranks = 0}); }, kArgument),
               HasSubstr("ranks = 0 is outside 1..72"));
-  EXPECT_THAT(
-      error_of([&] { (void)load_layer(model.write(), 0, {.ranks = 2, .rank = 2}); }, kArgument),
-      HasSubstr("rank = 2 is outside 0..1"));
+  EXPECT_THAT(file_error_of([&] { (void)load_layer(model.write(), 0, {.ranks = 2, .rank = 2}); },
+                            kArgument),
+              HasSubstr("rank = 2 is outside 0..1"));
   EXPECT_THAT(load_error(model, {.ranks = 4}, kArgument),
               HasSubstr("experts = 6 is not a multiple of ranks = 4; the next multiple is 8"));
   EXPECT_THAT(load_error(model, {.pad = false}, kArgument),
@@ -153,7 +153,7 @@ TEST(LoadLayer, RefusesMissingFilesAndTensors) {
 
   const std::string& path = model.write();
   std::filesystem::remove(path + "/config.json");
-  EXPECT_THAT(error_of([&] { (void)load_layer(path, 0); }),
+  EXPECT_THAT(file_error_of([&] { (void)load_layer(path, 0); }),
               AllOf(HasSubstr("config.json"), HasSubstr("No such file")));
 }
 

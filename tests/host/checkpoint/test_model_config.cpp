@@ -177,7 +177,7 @@ TEST(ModelConfig, NullAndZeroMeanNotUsed) {
 }
 
 std::string parse_error(const json& config) {
-  const std::string message = error_of([&] { (void)parse(config); });
+  const std::string message = file_error_of([&] { (void)parse(config); });
   EXPECT_THAT(message, HasSubstr("file dir/config.json"));
   return message;
 }
@@ -216,9 +216,9 @@ TEST(ModelConfig, NamesTheFieldAndTheValue) {
   EXPECT_THAT(parse_error(with(kDeepseekV3, "quantization_config", 1)),
               HasSubstr("quantization_config: expected an object, found 1"));
   const std::string deep(10'000, '[');
-  EXPECT_THAT(error_of([&] { (void)parse_model_config(deep, "c"); }),
+  EXPECT_THAT(file_error_of([&] { (void)parse_model_config(deep, "c"); }),
               HasSubstr("nested 10000 deep, expected at most 32"));
-  EXPECT_THAT(error_of([&] { (void)read_model_config("/nowhere/config.json"); }),
+  EXPECT_THAT(file_error_of([&] { (void)read_model_config("/nowhere/config.json"); }),
               AllOf(HasSubstr("/nowhere/config.json"), HasSubstr("No such file")));
 }
 

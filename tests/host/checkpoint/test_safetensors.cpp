@@ -20,7 +20,7 @@ std::string open_error(const std::string& bytes) {
   const TemporaryFolder folder;
   const std::string path = folder / "a.safetensors";
   write_file(path, bytes);
-  const std::string message = error_of([&] { const SafetensorsFile file(path); });
+  const std::string message = file_error_of([&] { const SafetensorsFile file(path); });
   EXPECT_THAT(message, HasSubstr(path));
   return message;
 }
@@ -58,7 +58,7 @@ TEST(Safetensors, ReadsWhatItWrote) {
     EXPECT_TRUE(std::equal(read.bytes.begin(), read.bytes.end(), written.bytes.begin()));
   }
   EXPECT_FALSE(file.find("d").has_value());
-  EXPECT_THAT(error_of([&] { (void)file.at("d"); }),
+  EXPECT_THAT(file_error_of([&] { (void)file.at("d"); }),
               AllOf(HasSubstr("tensor d"), HasSubstr("found none among its 5 tensors")));
 }
 
@@ -71,14 +71,14 @@ TEST(Safetensors, WriterReplacesTheFileWholeOrNotAtAll) {
   const std::string before = read_file(path);
   const SafetensorsFile open_before(path);
 
-  EXPECT_THAT(error_of(
+  EXPECT_THAT(file_error_of(
                   [&] {
                     write_safetensors(
                         path, std::vector<TensorToWrite>{{"v", DType::f32, {3}, bytes_of(two)}});
                   },
                   ErrorCode::invalid_argument),
               AllOf(HasSubstr("tensor v"), HasSubstr("F32 [3] takes 12 bytes, given 4")));
-  EXPECT_THAT(error_of(
+  EXPECT_THAT(file_error_of(
                   [&] {
                     write_safetensors(
                         path, std::vector<TensorToWrite>{{"v", DType::f32, {1}, bytes_of(two)},
@@ -116,13 +116,14 @@ TEST(Safetensors, DataBeginsAtAMultipleOfEight) {
 
 TEST(Safetensors, RefusesWhatIsNoFile) {
   const TemporaryFolder folder;
-  EXPECT_THAT(error_of([&] { const SafetensorsFile f(folder / "none"); }),
+  EXPECT_THAT(file_error_of([&] { const SafetensorsFile f(folder / "none"); }),
               AllOf(HasSubstr("none"), HasSubstr("No such file")));
-  EXPECT_THAT(error_of([&] { const SafetensorsFile f(folder.path()); }),
+  EXPECT_THAT(file_error_of([&] { const SafetensorsFile f(folder.path()); }),
               HasSubstr("is not a regular file"));
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(error_of([&] { const SafetensorsFile f(pipe); }), HasSubstr("is not a regular file"));
+  EXPECT_THAT(file_error_of([&] { const SafetensorsFile f(pipe); }),
+              HasSubstr("is not a regular file"));
 }
 
 TEST(Safetensors, RefusesABadLength) {
@@ -195,7 +196,7 @@ TEST(Safetensors, RefusesAnUnknownDtypeOnlyWhenAskedForIt) {
                                              4));
   const SafetensorsFile file(folder / "a");
   EXPECT_EQ(file.at("b").bytes.size(), 1U);
-  EXPECT_THAT(error_of([&] { (void)file.find("a"); }),
+  EXPECT_THAT(file_error_of([&] { (void)file.find("a"); }),
               AllOf(HasSubstr("tensor a"), HasSubstr("expected one of F32, F16, BF16, F8_E4M3"),
                     HasSubstr("found dtype F6_E3M2")));
 }
@@ -205,12 +206,12 @@ TEST(Safetensors, ExpectNamesBothSides) {
       .name = "w", .file = "f", .dtype = DType::i32, .shape = {2, 3}, .bytes = {}};
   const std::vector<std::int64_t> shape{2, 3};
   EXPECT_NO_THROW(expect(view, {DType::i64, DType::i32}, shape));
-  EXPECT_EQ(error_of([&] {
+  EXPECT_EQ(file_error_of([&] {
               expect(view, {DType::f32, DType::bf16}, shape);
             }),
             "file f: tensor w: expected F32 or BF16 [2, 3], found I32 [2, 3]");
   const std::vector<std::int64_t> other{3, 2};
-  EXPECT_EQ(error_of([&] { expect(view, {DType::i32}, other); }),
+  EXPECT_EQ(file_error_of([&] { expect(view, {DType::i32}, other); }),
             "file f: tensor w: expected I32 [3, 2], found I32 [2, 3]");
 }
 
@@ -226,7 +227,7 @@ class CheckpointFiles : public ::testing::Test {
   }
   std::string index_error(const std::string& text) {
     write_index(text);
-    return error_of([&] { const Checkpoint c(folder_.path()); });
+    return file_error_of([&] { const Checkpoint c(folder_.path()); });
   }
   TemporaryFolder folder_;
 };
@@ -249,16 +250,16 @@ TEST_F(CheckpointFiles, OpensAFileAFolderAndShards) {
     EXPECT_EQ(sharded.at("three").file, folder_ / "s2.safetensors");
     EXPECT_FALSE(sharded.contains("one"));
     EXPECT_FALSE(sharded.find("one").has_value());
-    EXPECT_THAT(error_of([&] { (void)sharded.at("one"); }),
+    EXPECT_THAT(file_error_of([&] { (void)sharded.at("one"); }),
                 AllOf(HasSubstr("checkpoint " + path), HasSubstr("tensor one")));
   }
 }
 
 TEST_F(CheckpointFiles, RefusesBadFoldersAndIndexes) {
   EXPECT_THAT(
-      error_of([&] { const Checkpoint c(folder_.path()); }),
+      file_error_of([&] { const Checkpoint c(folder_.path()); }),
       HasSubstr("expected model.safetensors.index.json or model.safetensors, found neither"));
-  EXPECT_THAT(error_of([&] { const Checkpoint c(folder_ / "none"); }),
+  EXPECT_THAT(file_error_of([&] { const Checkpoint c(folder_ / "none"); }),
               HasSubstr("no such file or folder"));
   EXPECT_THAT(index_error("[]"), HasSubstr("an object with an object \"weight_map\""));
   EXPECT_THAT(index_error("{}"), HasSubstr("an object with an object \"weight_map\""));
@@ -279,9 +280,9 @@ TEST_F(CheckpointFiles, NamesTheShardThatIsMissingOrLacksATensor) {
   write_index(R"({"weight_map": {"two": "s1.safetensors", "three": "s1.safetensors",
                                  "four": "gone.safetensors"}})");
   Checkpoint checkpoint(folder_.path());
-  EXPECT_THAT(error_of([&] { (void)checkpoint.find("three"); }),
+  EXPECT_THAT(file_error_of([&] { (void)checkpoint.find("three"); }),
               AllOf(HasSubstr(folder_ / "s1.safetensors"), HasSubstr("tensor three")));
-  EXPECT_THAT(error_of([&] { (void)checkpoint.find("four"); }),
+  EXPECT_THAT(file_error_of([&] { (void)checkpoint.find("four"); }),
               AllOf(HasSubstr(folder_ / "gone.safetensors"), HasSubstr("No such file")));
 }
 

@@ -40,7 +40,7 @@ class TokenFiles : public ::testing::Test {
     return read_token_file(path_, limits);
   }
   std::string read_error(const TokenFileLimits& limits = {}) {
-    const std::string message = error_of([&] { (void)read(limits); });
+    const std::string message = file_error_of([&] { (void)read(limits); });
     EXPECT_THAT(message, HasSubstr("file " + path_ + ": tensor "));
     return message;
   }
@@ -130,25 +130,25 @@ TEST(SplitTokens, EvenlyOrAsTold) {
   EXPECT_THAT(split_tokens(9, 3, std::vector{3}), ElementsAre(3, 3, 3));
   EXPECT_THAT(split_tokens(9, 3, std::vector{0, 8, 1}), ElementsAre(0, 8, 1));
   constexpr ErrorCode kArgument = ErrorCode::invalid_argument;
-  EXPECT_THAT(error_of(
+  EXPECT_THAT(file_error_of(
                   [] {
                     (void)split_tokens(9, 3, std::vector{4, 5});
                   },
                   kArgument),
               HasSubstr("2 token counts for 3 ranks"));
-  EXPECT_THAT(error_of(
+  EXPECT_THAT(file_error_of(
                   [] {
                     (void)split_tokens(9, 3, std::vector{0, 8, 2});
                   },
                   kArgument),
               HasSubstr("add up to 10 over 3 ranks, but there are 9 tokens"));
-  EXPECT_THAT(error_of(
+  EXPECT_THAT(file_error_of(
                   [] {
                     (void)split_tokens(9, 3, std::vector{10, -2, 1});
                   },
                   kArgument),
               HasSubstr("token count = -2 of rank 1 is negative"));
-  EXPECT_THAT(error_of([] { (void)split_tokens(9, 3, std::vector{4}); }, kArgument),
+  EXPECT_THAT(file_error_of([] { (void)split_tokens(9, 3, std::vector{4}); }, kArgument),
               HasSubstr("add up to 12 over 3 ranks"));
 }
 

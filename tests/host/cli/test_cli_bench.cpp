@@ -38,14 +38,9 @@ BenchMeasurement some_times(const char* machine = "NVIDIA H200") {
 }
 
 std::string refusal(const Arguments& more) {
-  Arguments arguments = {"bench", "--hidden", "256", "--intermediate", "128", "--experts",
-                         "8",     "--top-k",  "2"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  const Result result = megamoe(arguments);
-  EXPECT_EQ(result.status, kBadUsage);
-  EXPECT_EQ(result.out, "");
-  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
-  return result.err;
+  return refusal_of(joined(
+      {"bench", "--hidden", "256", "--intermediate", "128", "--experts", "8", "--top-k", "2"},
+      more));
 }
 
 TEST(Bench, RefusesBadArgumentsNamingTheValue) {

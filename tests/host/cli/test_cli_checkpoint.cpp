@@ -56,25 +56,11 @@ class RunCheckpoint : public ::testing::Test {
     tensors_.push_back({name, DType::bf16, {rows, columns}, std::as_bytes(std::span(values))});
   }
 
-  Result run(const Arguments& more) const {
-    Arguments arguments = {"run", "--json", "--checkpoint", folder_.path(), "--layer", "1"};
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    return megamoe(arguments);
+  Arguments run(const Arguments& more) const {
+    return joined({"run", "--json", "--checkpoint", folder_.path(), "--layer", "1"}, more);
   }
-
-  nlohmann::json run_json(const Arguments& more) const {
-    const Result result = run(more);
-    EXPECT_EQ(result.status, kDone) << result.err << result.out;
-    return nlohmann::json::parse(result.out);
-  }
-
-  std::string refusal(const Arguments& more) const {
-    const Result result = run(more);
-    EXPECT_EQ(result.status, kBadUsage) << result.out;
-    EXPECT_EQ(result.out, "");
-    EXPECT_EQ(result.err.find('\n'), result.err.size() - 1);
-    return result.err;
-  }
+  nlohmann::json run_json(const Arguments& more) const { return json_of(run(more)); }
+  std::string refusal(const Arguments& more) const { return refusal_of(run(more)); }
 
   TemporaryFolder folder_;
 

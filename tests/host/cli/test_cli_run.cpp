@@ -32,25 +32,13 @@ using ::testing::HasSubstr;
 
 /// `run` of a small layer, with more flags.
 Arguments small_run(const Arguments& more) {
-  Arguments arguments = {"run", "--hidden", "256", "--intermediate", "128", "--experts",
-                         "8",   "--top-k",  "2",   "--json"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  return arguments;
+  return joined({"run", "--hidden", "256", "--intermediate", "128", "--experts", "8", "--top-k",
+                 "2", "--json"},
+                more);
 }
 
-nlohmann::json run_of(const Arguments& more) {
-  const Result result = megamoe(small_run(more));
-  EXPECT_EQ(result.status, kDone) << result.err << result.out;
-  EXPECT_EQ(result.err, "");
-  return nlohmann::json::parse(result.out);
-}
-
-std::string refusal(const Arguments& more) {
-  const Result result = megamoe(small_run(more));
-  EXPECT_EQ(result.status, kBadUsage);
-  EXPECT_EQ(result.out, "");
-  return result.err;
-}
+nlohmann::json run_of(const Arguments& more) { return json_of(small_run(more)); }
+std::string refusal(const Arguments& more) { return refusal_of(small_run(more)); }
 
 class RunFile : public ::testing::Test {
  protected:
