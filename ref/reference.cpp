@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -137,14 +140,25 @@ Contributions compute(const Input& input, const LayerWeights& weights, std::span
       std::vector<double>(count)};
   const std::vector<Block> blocks = make_blocks(input, weights, rows);
   std::atomic<std::size_t> next{0};
+  std::once_flag failed;
+  std::exception_ptr failure;
   const auto work = [&] {
-    for (std::size_t b = next++; b < blocks.size(); b = next++)
-      compute_block(input, rows, blocks[b], accumulation, contributions);
+    try {
+      for (std::size_t b = next++; b < blocks.size(); b = next++)
+        compute_block(input, rows, blocks[b], accumulation, contributions);
+    } catch (...) {
+      std::call_once(failed, [&] { failure = std::current_exception(); });
+    }
   };
   std::vector<std::jthread> helpers;
-  for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+  try {
+    for (int i = 1; i < threads; ++i) helpers.emplace_back(work);
+  } catch (const std::exception&) {
+    // The system gives no more: those that are there do the work.
+  }
   work();
   helpers.clear();  // joins
+  if (failure) std::rethrow_exception(failure);
   return contributions;
 }
 

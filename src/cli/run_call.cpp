@@ -69,7 +69,7 @@ double timed_call(Group& group, std::span<const RankCall> calls, const ForwardOp
   try {
     group.forward(calls, options);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::fault) throw;
+    if (error.code() != ErrorCode::fault && error.code() != ErrorCode::system) throw;
     throw RunFault(error.code(), error.what(), faults_of(group));
   }
   const auto end = std::chrono::steady_clock::now();

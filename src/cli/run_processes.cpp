@@ -44,7 +44,8 @@ void run_rank(const RunRequest& request, const RunCase& run, const std::string& 
   }
 }
 
-/// Throws RunFault unless every rank is done. A lost process is the cause, whatever others report.
+/// Throws RunFault unless every rank is done. A lost process is the cause, whatever others report;
+/// next a rank that could not call, and only then the faults of those that waited.
 void check_all(const std::deque<Mailbox>& mailboxes, const Children& children) {
   std::vector<std::string> reports;
   std::string lost;
@@ -54,7 +55,9 @@ void check_all(const std::deque<Mailbox>& mailboxes, const Children& children) {
     std::string report;
     if (mailbox.state() == Mailbox::State::failed) {
       report = mailbox.failure_text();
-      if (first_failed == nullptr) first_failed = &mailbox;
+      if (first_failed == nullptr || (first_failed->failure_code() == ErrorCode::fault &&
+                                      mailbox.failure_code() != ErrorCode::fault))
+        first_failed = &mailbox;
     } else if (mailbox.state() == Mailbox::State::empty) {
       const std::string& trouble = children.trouble(rank);
       report = fmt::format("the process of rank {} {}", rank,

@@ -1,9 +1,21 @@
 #include "cpu/launch.hpp"
 
+#include <atomic>
+#include <cerrno>
+#include <deque>
+#include <functional>
+#include <latch>
+#include <new>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "cpu/host_env.hpp"
+#include "megamoe/error.hpp"
 #include "protocol/agents/courier.hpp"
 #include "protocol/agents/snapshot_agent.hpp"
 #include "protocol/leave.hpp"
@@ -35,57 +47,176 @@ std::uint64_t agent_seed(const LaunchOptions& options, u32 rank, u32 cta, Role r
   return mixed == 0 ? 1 : mixed;
 }
 
-void run_cta(std::span<const RankLaunch> ranks, const LaunchOptions& options) {
-  HostEnv entry_env;
-  LocalHeader* launch_header = ranks[0].memory->local_header();
-  const auto launch_ranks = static_cast<u32>(ranks.size());
-  const protocol::Entry entry =
-      protocol::enter(entry_env, launch_header, launch_ranks, static_cast<u32>(options.grid));
-  const RankLaunch& rank = ranks[entry.rank];
-  const auto make_call = [&](HostEnv& env, Role role) {
-    return Call<HostEnv>{env,
-                         rank.geometry,
-                         *rank.memory,
-                         rank.record,
-                         options.deadline_ns,
-                         rank.num_tokens,
-                         entry.grid,
-                         entry.cta,
-                         entry.epoch,
-                         rank.generation,
-                         role};
-  };
-  HostEnv courier_env(agent_seed(options, rank.geometry.rank, entry.cta, Role::courier));
-  HostEnv math_env(agent_seed(options, rank.geometry.rank, entry.cta, Role::math));
-  Call<HostEnv> courier_call = make_call(courier_env, Role::courier);
-  Call<HostEnv> math_call = make_call(math_env, Role::math);
-  if (!protocol::may_start(courier_call)) return;
+/// In the system's own words where it has some.
+std::string text_of(const std::exception& error) {
+  if (const auto* refused = dynamic_cast<const std::system_error*>(&error))
+    return refused->code().message();
+  return dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? "out of memory" : error.what();
+}
 
-  const bool dispatch = rank.data.snapshot.x != nullptr;
-  bool gemms_done = false;
-  std::thread math([&] {
-    Work work(rank.data);
-    gemms_done = dispatch ? protocol::SnapshotAgent<HostEnv, Work>(math_call, work).run()
-                          : protocol::GemmAgent<HostEnv, Work>(math_call, work).run();
-  });
-  Work work(rank.data);
-  protocol::Courier<HostEnv, Work> courier(
-      courier_call, work, dispatch ? protocol::Extent::dispatch : protocol::Extent::layer);
-  const bool courier_done = courier.run();
-  math.join();
-  if (!courier_done || !gemms_done) return;
-  if (!protocol::last_out(courier_call)) return;
-  add_statistics(courier_call, rank.recv_stats);
-  protocol::finish(courier_call, launch_header, launch_ranks);
+/// One CTA: a courier and a GEMM agent, each on a thread of its own.
+class Cta {
+ public:
+  explicit Cta(const Launch& launch) : launch_(launch) {}
+
+  void run_courier() {
+    HostEnv entry_env;
+    LocalHeader* launch_header = launch_.ranks[0].memory->local_header();
+    const auto launch_ranks = static_cast<u32>(launch_.ranks.size());
+    entry_ = protocol::enter(entry_env, launch_header, launch_ranks,
+                             static_cast<u32>(launch_.options.grid));
+    rank_ = &launch_.ranks[entry_.rank];
+    HostEnv env(agent_seed(launch_.options, rank_->geometry.rank, entry_.cta, Role::courier));
+    Call<HostEnv> call = make_call(env, Role::courier);
+    starts_ = protocol::may_start(call);
+    entered_.count_down();
+    if (!starts_) return;
+    const bool done = guarded(courier_failure_, [&] {
+      Work work(rank_->data);
+      return protocol::Courier<HostEnv, Work>(
+                 call, work, dispatch() ? protocol::Extent::dispatch : protocol::Extent::layer)
+          .run();
+    });
+    math_done_.wait();
+    if (!done || !gemms_done_) return;
+    if (!protocol::last_out(call)) return;
+    add_statistics(call, rank_->recv_stats);
+    protocol::finish(call, launch_header, launch_ranks);
+  }
+
+  void run_math() {
+    entered_.wait();
+    if (!starts_) return;
+    HostEnv env(agent_seed(launch_.options, rank_->geometry.rank, entry_.cta, Role::math));
+    Call<HostEnv> call = make_call(env, Role::math);
+    gemms_done_ = guarded(math_failure_, [&] {
+      Work work(rank_->data);
+      return dispatch() ? protocol::SnapshotAgent<HostEnv, Work>(call, work).run()
+                        : protocol::GemmAgent<HostEnv, Work>(call, work).run();
+    });
+    math_done_.count_down();
+  }
+
+  /// Throws what ended one of the two roles, after both have ended.
+  void throw_failure() const {
+    const std::string& failure = courier_failure_.empty() ? math_failure_ : courier_failure_;
+    if (failure.empty()) return;
+    throw Error(ErrorCode::system, fmt::format("rank {}: a thread of CTA {} failed: {}",
+                                               rank_->geometry.rank, entry_.cta, failure));
+  }
+
+ private:
+  [[nodiscard]] bool dispatch() const { return rank_->data.snapshot.x != nullptr; }
+
+  Call<HostEnv> make_call(HostEnv& env, Role role) const {
+    return {env,
+            rank_->geometry,
+            *rank_->memory,
+            rank_->record,
+            launch_.options.deadline_ns,
+            rank_->num_tokens,
+            entry_.grid,
+            entry_.cta,
+            entry_.epoch,
+            rank_->generation,
+            role};
+  }
+
+  /// What `role` gives. If it throws, as it does without memory, all ranks are told that this call
+  /// is over.
+  template <class Run>
+  bool guarded(std::string& failure, Run role) {
+    try {
+      return role();
+    } catch (const std::exception& error) {
+      failure = text_of(error);
+    }
+    HostEnv env;
+    const u32 rank = rank_->geometry.rank;
+    protocol::raise_abort(
+        env, *rank_->memory, rank_->geometry.ranks,
+        protocol::abort_value(rank_->generation, rank, protocol::Phase::none, rank));
+    return false;
+  }
+
+  const Launch& launch_;
+  const RankLaunch* rank_ = nullptr;
+  protocol::Entry entry_;
+  bool starts_ = false;
+  bool gemms_done_ = false;
+  std::string courier_failure_, math_failure_;
+  std::latch entered_{1};    ///< before it: rank_, entry_, starts_
+  std::latch math_done_{1};  ///< before it: gemms_done_
+};
+
+/// Threads that wait until all of them are there, and that end without having done anything when
+/// one cannot be made.
+class Crew {
+ public:
+  ~Crew() {
+    if (order_ == Order::wait) give(Order::leave);
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  void add(std::function<void()> work) {
+    threads_.emplace_back([this, run = std::move(work)] {
+      order_.wait(Order::wait);
+      if (order_ == Order::go) run();
+    });
+  }
+  void go() { give(Order::go); }
+
+ private:
+  enum class Order { wait, go, leave };
+  void give(Order order) {
+    order_ = order;
+    order_.notify_all();
+  }
+
+  std::atomic<Order> order_ = Order::wait;
+  std::vector<std::thread> threads_;
+};
+
+std::string ranks_text(std::span<const RankLaunch> ranks) {
+  const u32 first = ranks.front().geometry.rank;
+  if (ranks.size() == 1) return fmt::format("rank {}", first);
+  return fmt::format("virtual ranks {}..{}", first, ranks.back().geometry.rank);
+}
+
+/// Adds the two threads of each CTA of a launch.
+void add_threads(Crew& crew, const Launch& launch, std::deque<Cta>& ctas) {
+  int made = 0;
+  const auto add = [&](auto work) {
+    if (launch.options.thread_limit > 0 && made == launch.options.thread_limit)
+      throw std::system_error(EAGAIN, std::generic_category());
+    crew.add(std::move(work));
+    ++made;
+  };
+  try {
+    for (int i = 0; i < launch.options.grid; ++i) {
+      Cta& cta = ctas.emplace_back(launch);
+      add([&cta] { cta.run_courier(); });
+      add([&cta] { cta.run_math(); });
+    }
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::system,
+                fmt::format("{}: only {} of the {} threads of the call could be made: {}; it needs "
+                            "more threads or memory, or fewer CTAs than {}",
+                            ranks_text(launch.ranks), made, 2 * launch.options.grid, text_of(error),
+                            launch.options.grid));
+  }
 }
 
 }  // namespace
 
-void run_launch(std::span<const RankLaunch> ranks, const LaunchOptions& options) {
-  std::vector<std::thread> ctas;
-  ctas.reserve(static_cast<std::size_t>(options.grid));
-  for (int i = 0; i < options.grid; ++i) ctas.emplace_back([&] { run_cta(ranks, options); });
-  for (std::thread& cta : ctas) cta.join();
+void run_launches(std::span<const Launch> launches) {
+  std::deque<Cta> ctas;
+  {
+    Crew crew;
+    for (const Launch& launch : launches) add_threads(crew, launch, ctas);
+    crew.go();
+  }
+  for (const Cta& cta : ctas) cta.throw_failure();
 }
 
 }  // namespace megamoe::cpu

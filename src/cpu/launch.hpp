@@ -23,11 +23,20 @@ struct LaunchOptions {
   int grid = 1;  ///< CTAs of the launch, at least one per rank
   std::uint64_t deadline_ns = 0;
   std::uint64_t delay_seed = 0;  ///< not 0: random delays between protocol steps
+  int thread_limit = 0;          ///< not 0: no more threads can be made, for tests
 };
 
-/// Runs one launch to its end: `grid` CTAs of two threads each, courier and GEMM agent. Several
-/// ranks in one launch are virtual ranks: each CTA learns at its start which one it serves. Whether
-/// the call succeeded is in memory: the epoch of the first rank has advanced.
-void run_launch(std::span<const RankLaunch> ranks, const LaunchOptions& options);
+struct Launch {
+  /// Several ranks in one launch are virtual ranks: each CTA learns at its start which one it
+  /// serves.
+  std::span<const RankLaunch> ranks;
+  LaunchOptions options;
+};
+
+/// Runs launches side by side to their end: `grid` CTAs of two threads each, courier and GEMM
+/// agent. Whether a call succeeded is in memory: the epoch of its launch's first rank has advanced.
+/// Throws Error(system) naming the rank if a thread cannot be made, before any call has started;
+/// and if a thread fails during a call, whose ranks have then been told that it is over.
+void run_launches(std::span<const Launch> launches);
 
 }  // namespace megamoe::cpu

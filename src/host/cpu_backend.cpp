@@ -38,23 +38,22 @@ int ctas_for_call(const Problem& problem, const ForwardOptions& options) {
   return std::clamp(cores / problem.ranks, 1, 8);
 }
 
-void run_launches(std::vector<cpu::RankLaunch>& launches, std::span<const PreparedCall> calls,
-                  const ForwardOptions& options) {
-  const LayerState& first = *calls.front().layer;
-  const int ctas = ctas_for_call(first.problem, options);
-  const auto deadline = static_cast<std::uint64_t>(options.deadline.count());
-  if (first.one_launch || launches.size() == 1) {
-    cpu::run_launch(launches,
-                    {ctas * static_cast<int>(launches.size()), deadline, first.delay_seed});
-    return;
+/// A launch for all of them, or one for each.
+std::vector<cpu::Launch> make_launches(std::span<const cpu::RankLaunch> ranks,
+                                       std::span<const PreparedCall> calls,
+                                       const ForwardOptions& options) {
+  const int ctas = ctas_for_call(calls.front().layer->problem, options);
+  const std::size_t ranks_of_one = calls.front().layer->one_launch ? ranks.size() : 1;
+  std::vector<cpu::Launch> launches;
+  for (std::size_t i = 0; i < ranks.size(); i += ranks_of_one) {
+    const LayerState& first = *calls[i].layer;
+    launches.push_back({ranks.subspan(i, ranks_of_one),
+                        {.grid = ctas * static_cast<int>(ranks_of_one),
+                         .deadline_ns = static_cast<std::uint64_t>(options.deadline.count()),
+                         .delay_seed = first.delay_seed,
+                         .thread_limit = first.thread_limit}});
   }
-  std::vector<std::thread> ranks;
-  for (std::size_t i = 0; i < launches.size(); ++i) {
-    ranks.emplace_back([&, i] {
-      cpu::run_launch({&launches[i], 1}, {ctas, deadline, calls[i].layer->delay_seed});
-    });
-  }
-  for (std::thread& rank : ranks) rank.join();
+  return launches;
 }
 
 /// Rows of hidden states into the input region, in the problem's number format.
@@ -91,13 +90,21 @@ class CpuBackend final : public Backend {
 
   void forward(std::span<const PreparedCall> calls, const ForwardOptions& options) override {
     std::vector<u32> epochs;
-    std::vector<cpu::RankLaunch> launches;
+    std::vector<cpu::RankLaunch> ranks;
     for (const PreparedCall& call : calls) {
-      launches.push_back(rank_launch(call));
+      ranks.push_back(rank_launch(call));
       epochs.push_back(call.layer->epoch());
     }
-    for (cpu::RankLaunch& launch : launches) launch.data.g = &launch.geometry;
-    run_launches(launches, calls, options);
+    for (cpu::RankLaunch& rank : ranks) rank.data.g = &rank.geometry;
+    try {
+      cpu::run_launches(make_launches(ranks, calls, options));
+    } catch (const Error&) {
+      // Ranks that call elsewhere would wait for these up to their deadline.
+      const LayerState& first = *calls.front().layer;
+      if (calls.size() < static_cast<std::size_t>(first.problem.ranks))
+        raise_abort(*calls.front().layer, protocol::Phase::none);
+      throw;
+    }
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].layer->epoch() != epochs[i] + 1) throw_if_faulted(*calls[i].layer);
     }

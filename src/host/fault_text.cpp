@@ -130,6 +130,10 @@ std::string fault_text(const LayerState& s) {
     return fmt::format("rank {}, call {}: rank {} called abort()", s.rank, s.epoch(),
                        protocol::abort_rank(word));
   }
+  if (phase == Phase::none) {
+    return fmt::format("rank {}, call {}: rank {} could not run its call", s.rank, s.epoch(),
+                       protocol::abort_rank(word));
+  }
   const std::string missing = missing_ranks(s, s.epoch());
   return fmt::format("rank {}, call {}: rank {} gave up waiting for {}{}{}{}", s.rank, s.epoch(),
                      protocol::abort_rank(word), awaited(phase, protocol::abort_peer(word), 0),

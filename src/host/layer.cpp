@@ -84,9 +84,9 @@ CallReport Layer::check() const {
   return report;
 }
 
-void raise_abort(LayerState& s) {
+void raise_abort(LayerState& s, protocol::Phase phase) {
   const auto rank = static_cast<u32>(s.rank);
-  const u64 word = protocol::abort_value(s.generation, rank, protocol::Phase::caller, rank);
+  const u64 word = protocol::abort_value(s.generation, rank, phase, rank);
   s.aborted_generation = s.generation;
   // As protocol::raise_abort on a device: the word carries all that its readers use.
   for (u32 r = 0; r < static_cast<u32>(s.problem.ranks); ++r) {
@@ -94,7 +94,7 @@ void raise_abort(LayerState& s) {
   }
 }
 
-void Layer::abort() { raise_abort(*state_); }
+void Layer::abort() { raise_abort(*state_, protocol::Phase::caller); }
 
 MemoryReport Layer::memory_report() const {
   return {symmetric_layout(state_->problem).bytes, local_layout(state_->problem).bytes,

@@ -29,6 +29,7 @@ struct LayerState {
   /// The least deadline of the first call on a GPU after creation or reset.
   std::chrono::nanoseconds first_call_deadline = std::chrono::seconds(60);
   std::uint64_t delay_seed = 0;  ///< see cpu::LaunchOptions
+  int thread_limit = 0;          ///< see cpu::LaunchOptions
 
   [[nodiscard]] protocol::u32 epoch() const {
     return protocol::tag_of(space->load(&launch_header->start));
@@ -61,8 +62,9 @@ void check_dispatch(const LayerState& state, const RankCall& call, const Forward
 KernelConfig config_for_call(const LayerState& state, int num_tokens,
                              const ForwardOptions& options);
 
-/// Raises the abort words of all ranks in the name of this one.
-void raise_abort(LayerState& state);
+/// Raises the abort words of all ranks in the name of this one: Phase::caller for abort(),
+/// Phase::none for a call that could not run.
+void raise_abort(LayerState& state, protocol::Phase phase);
 
 /// Throws Error if a fault of an earlier call has not been reset.
 void throw_if_faulted(const LayerState& state);

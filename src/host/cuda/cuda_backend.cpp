@@ -153,7 +153,7 @@ class CudaBackend final : public Backend {
       for (; started < calls.size(); ++started) launch(calls.subspan(started, 1), options);
     } catch (...) {
       // Those that have started would wait for this one.
-      if (started > 0) raise_abort(*calls[started].layer);
+      if (started > 0) raise_abort(*calls[started].layer, protocol::Phase::none);
       throw;
     }
   }

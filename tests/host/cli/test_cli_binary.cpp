@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 struct Result {
   int status;
@@ -28,10 +30,10 @@ std::string contents(const std::string& path) {
   return text.str();
 }
 
-/// `arguments` as a shell reads them.
-Result megamoe(const std::string& arguments) {
+/// `arguments` as a shell reads them, after the shell's own `limits`.
+Result megamoe(const std::string& arguments, const std::string& limits = "") {
   const std::string base = ::testing::TempDir() + "megamoe_cli_binary_" + std::to_string(getpid());
-  const std::string command = "timeout 60 " MEGAMOE_BINARY " " + arguments + " >" + base +
+  const std::string command = limits + "timeout 60 " MEGAMOE_BINARY " " + arguments + " >" + base +
                               ".out 2>" + base + ".err </dev/null";
   const int raw = std::system(command.c_str());
   Result result{WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, contents(base + ".out"),
@@ -193,6 +195,30 @@ TEST(Program, SaysWhenItsOutputCannotBeWritten) {
   const int raw = std::system("timeout 60 " MEGAMOE_BINARY
                               " plan --model qwen3-30b-a3b >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(raw), 1);
+}
+
+// Limits on a user's processes do not bind root; one on address space, in which a thread's stack
+// takes 8 MiB, binds everybody.
+TEST(RunLimits, ThreadsThatCannotBeMadeEndTheRunWithALine) {
+  const std::string run =
+      "run --hidden 256 --intermediate 128 --experts 16 --top-k 4 --tokens 64 --backend cpu "
+      "--ranks 2 --ctas 100 ";
+  for (const std::string more : {"", "--virtual", "--processes"}) {
+    const Result result = megamoe(run + more, "ulimit -s 8192; ulimit -v 400000; ");
+    EXPECT_EQ(result.status, 1) << more;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err,
+                MatchesRegex(fmt::format("(rank 1: only .*\n)?megamoe run: {}: only [0-9]+ of the "
+                                         "{} threads of the call could be made: Resource "
+                                         "temporarily unavailable; .*\n",
+                                         more == "--virtual" ? "virtual ranks 0..1" : "rank 0",
+                                         more == "--virtual" ? 400 : 200)));
+  }
+  const auto json =
+      nlohmann::json::parse(megamoe(run + "--json", "ulimit -s 8192; ulimit -v 400000; ").out);
+  EXPECT_EQ(json.at("ok"), false);
+  EXPECT_THAT(json.at("fault").get<std::string>(), HasSubstr("threads of the call could be made"));
+  EXPECT_EQ(megamoe(run, "ulimit -s 8192; ").status, 0);
 }
 
 }  // namespace
