@@ -151,13 +151,14 @@ inline void expect_calls_in_flight(GpuCase& layer, int calls) {
 /// least first.
 template <class MakeCase>
 void expect_any_capacity(const std::vector<int>& capacities, MakeCase make_case) {
-  Problem p = repeat_problem(2);
-  p.max_tokens_per_rank = capacities.front();
-  const auto inputs = equal_inputs(p, 50, {ref::RoutingKind::uniform}, 12);
+  Problem least = repeat_problem(2);
+  least.max_tokens_per_rank = capacities.front();
+  const auto inputs = equal_inputs(least, 50, {ref::RoutingKind::uniform}, 12);
   for (const int block_rows : {16, 128}) {
-    const KernelConfig config = config_for_block_rows(p, block_rows);
+    const KernelConfig config = config_for_block_rows(least, block_rows);
     std::vector<std::uint16_t> first;
     for (const int capacity : capacities) {
+      Problem p = least;
       p.max_tokens_per_rank = capacity;
       const std::unique_ptr<GpuCase> layer = make_case(p);
       layer->stage(inputs);
