@@ -1,39 +1,13 @@
 // Calls on the CPU when the system gives no more threads or memory.
-#include <atomic>
-#include <cstdlib>
 #include <new>
 #include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include "tests/protocol/cpu_case.hpp"
+#include "tests/protocol/failing_allocations.hpp"
 #include "tests/support/error_of.hpp"
-
-namespace {
-
-/// Allocations until one fails, in threads other than `caller`; none fails when negative.
-std::atomic<long> allocations_left = -1;
-std::atomic<pthread_t> caller;
-
-void* allocate(std::size_t bytes) {
-  if (allocations_left.load() >= 0 && pthread_self() != caller.load() &&
-      allocations_left.fetch_sub(1) == 0)
-    throw std::bad_alloc();
-  void* const memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return allocate(bytes); }
-void* operator new[](std::size_t bytes) { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace megamoe {
 namespace {
@@ -52,7 +26,7 @@ ForwardOptions four_ctas() {
 class CpuLimits : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { case_.stage(inputs_); }
-  void TearDown() override { allocations_left = -1; }
+  void TearDown() override { (void)an_allocation_failed(); }
 
   void expect_good_call() {
     case_.expect_close(case_.run(inputs_), case_.reference(inputs_), "good call");
@@ -85,10 +59,9 @@ TEST_P(CpuLimits, ACallWhoseThreadsCannotBeMadeChangesNothing) {
 /// Each of the allocations of a call's threads fails once.
 TEST_P(CpuLimits, AThreadWithoutMemoryEndsTheCallOnAllRanks) {
   const auto expected = case_.run(inputs_);
-  caller = pthread_self();
   int failures = 0;
   for (long at = 0;; at += 1 + at / 16) {
-    allocations_left = at;
+    let_allocations_fail_after(at);
     std::string text;
     std::vector<std::uint16_t> y;
     try {
@@ -97,7 +70,7 @@ TEST_P(CpuLimits, AThreadWithoutMemoryEndsTheCallOnAllRanks) {
       EXPECT_EQ(error.code(), ErrorCode::system) << error.what();
       text = error.what();
     }
-    const bool failed = allocations_left.exchange(-1) < 0;
+    const bool failed = an_allocation_failed();
     EXPECT_EQ(failed, !text.empty()) << at;
     if (!failed) {
       EXPECT_EQ(y, expected);
@@ -122,17 +95,16 @@ INSTANTIATE_TEST_SUITE_P(Launches, CpuLimits, ::testing::Bool(), [](const auto& 
 TEST(ReferenceLimits, AHelperWithoutMemoryIsAnException) {
   const CpuCase layer(faults_problem());
   const auto inputs = equal_inputs(layer.problem(), 64, {ref::RoutingKind::uniform}, 1);
-  caller = pthread_self();
   bool thrown = false;
   // A helper that comes when all is done has nothing to allocate.
   for (int attempt = 0; attempt < 100 && !thrown; ++attempt) {
-    allocations_left = 0;
+    let_allocations_fail_after(0);
     try {
       (void)layer.reference(inputs);
     } catch (const std::bad_alloc&) {
       thrown = true;
     }
-    EXPECT_EQ(allocations_left.exchange(-1) < 0, thrown);
+    EXPECT_EQ(an_allocation_failed(), thrown);
   }
   EXPECT_TRUE(thrown);
 }
