@@ -85,6 +85,16 @@ void require_one_format(const std::vector<ExpertSource>& experts) {
   }
 }
 
+/// Throws for FP8 weights whose blocks are not those that their scales are read with: the number of
+/// scales alone cannot tell when a matrix is small.
+void require_stated_blocks(const ModelConfig& config, const MatrixSource& matrix) {
+  if (matrix.format != StoredFormat::fp8_block_128 || config.other_block_size.empty()) return;
+  throw Error(ErrorCode::invalid_file,
+              fmt::format("file {0}: quantization_config.weight_block_size: expected [{1},{1}] for "
+                          "the FP8 weights of {2}, found {3}",
+                          config.path, kScaleGroup, matrix.where, config.other_block_size));
+}
+
 std::vector<ExpertSource> find_routed(OpenLayer& open, int first, int count) {
   std::vector<ExpertSource> experts;
   for (int e = first; e < first + count; ++e) {
@@ -93,6 +103,7 @@ std::vector<ExpertSource> find_routed(OpenLayer& open, int first, int count) {
                                   open.config.intermediate));
   }
   require_one_format(experts);
+  require_stated_blocks(open.config, experts.front().gate);
   return experts;
 }
 
@@ -104,7 +115,9 @@ std::vector<ExpertSource> find_shared(OpenLayer& open) {
                                          open.layer, e, open.config.shared_experts,
                                          open.config.hidden, open.config.intermediate));
   }
-  if (!experts.empty()) require_one_format(experts);
+  if (experts.empty()) return experts;
+  require_one_format(experts);
+  require_stated_blocks(open.config, experts.front().gate);
   return experts;
 }
 

@@ -10,6 +10,7 @@
 #include "host/checkpoint/json_text.hpp"
 #include "host/checkpoint/mapped_file.hpp"
 #include "megamoe/error.hpp"
+#include "numerics/quantize.hpp"
 
 namespace megamoe {
 namespace {
@@ -158,6 +159,9 @@ void read_quantisation(const Fields& fields, ModelConfig& config) {
     const auto found = section->find(key);
     return found != section->end() && found->is_string() ? found->get<std::string>() : "";
   };
+  const json read_blocks = json::array({kScaleGroup, kScaleGroup});
+  const json block = section == nullptr ? json() : section->value("weight_block_size", json());
+  if (!block.is_null() && block != read_blocks) config.other_block_size = printable(block.dump());
   const std::string method = word("quant_method");
   const std::string format = word("format");
   const std::string expert_dtype = fields.text("expert_dtype").value_or(word("expert_dtype"));
@@ -170,9 +174,8 @@ void read_quantisation(const Fields& fields, ModelConfig& config) {
   } else if (section == nullptr) {
     config.quantisation = Quantisation::none;
   } else {
-    const json block = section->value("weight_block_size", json());
     if (!block.is_null()) text += " weight_block_size " + printable(block.dump());
-    const bool fp8 = method == "fp8" && block == json::array({128, 128});
+    const bool fp8 = method == "fp8" && block == read_blocks;
     config.quantisation = fp8 ? Quantisation::fp8_block_128 : Quantisation::other;
   }
   config.quantisation_text = text.empty() ? "none" : printable(text);

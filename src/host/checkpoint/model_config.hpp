@@ -26,6 +26,7 @@ struct ModelConfig {
   Activation activation = {};
   float routed_scaling = 1.0F;  ///< factor on the top-k weights
   Quantisation quantisation = Quantisation::none;
+  std::string other_block_size;   ///< the weight_block_size that it states, unless 128 x 128
   std::string quantisation_text;  ///< the config's own words, for messages
 };
 

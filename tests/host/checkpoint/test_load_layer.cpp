@@ -32,6 +32,27 @@ std::string conversion_error(ModelFolder& model, Precision wanted) {
   return load_error(model, options, ErrorCode::unsupported);
 }
 
+// Scales of a small matrix have the same shape for blocks of many sizes.
+TEST(LoadLayer, RefusesOtherBlocksThanThoseThatItReadsScalesWith) {
+  using nlohmann::json;
+  for (const json& block : {json::array({64, 128}), json::array({128, 64}), json::array({1, 128}),
+                            json::array({256, 256}), json::array({128}), json(128)}) {
+    for (const char* method : {"fp8", "fbgemm_fp8"}) {
+      ModelFolder model = deepseek_v3(128, 128, 2, 1);
+      model.config["quantization_config"] = {{"quant_method", method},
+                                             {"weight_block_size", block}};
+      EXPECT_THAT(load_error(model),
+                  AllOf(HasSubstr("config.json: quantization_config.weight_block_size: expected "
+                                  "[128,128] for the FP8 weights of "),
+                        HasSubstr("found " + block.dump())));
+    }
+  }
+  ModelFolder model = deepseek_v3(128, 128, 2, 1);
+  model.config["quantization_config"] = {{"quant_method", "fp8"},
+                                         {"weight_block_size", {128, 128}}};
+  EXPECT_EQ(load_layer(model.write(), 0).routed.precision, Precision::fp8);
+}
+
 TEST(LoadLayer, SaysWhatItLoaded) {
   ModelFolder model = deepseek_v3(128, 256, 6, 2);
   model.config["routed_scaling_factor"] = 2.5;
