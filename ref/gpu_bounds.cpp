@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include "megamoe/error.hpp"
-#include "numerics/bf16.hpp"
 
 namespace megamoe::ref {
 namespace {
@@ -22,23 +21,6 @@ constexpr double kRoundingOfRow = 0x1p-9;
 /// Of the whole output. Expected: (2^-14 + 2^-14) * (2^-8)^2 / 2 = 2^-30. One element of o alone
 /// that carries 1 / 64 of the whole output's energy: 2^-16 / 64 / 2 = 2^-23.
 constexpr double kRoundingDiff = 0x1p-22;
-
-struct RowDistance {
-  double squared = 0;    ///< |a - b|^2
-  double energy = 0;     ///< |a|^2 + |b|^2
-  double reference = 0;  ///< |b|^2
-};
-
-RowDistance distance(const std::uint16_t* a, const std::uint16_t* b, std::size_t count) {
-  RowDistance d;
-  for (std::size_t i = 0; i < count; ++i) {
-    const double x = bf16_to_float(a[i]), y = bf16_to_float(b[i]);
-    d.squared += (x - y) * (x - y);
-    d.energy += x * x + y * y;
-    d.reference += y * y;
-  }
-  return d;
-}
 
 double allowed_in_row(const TensorCoreOutput& model, std::size_t row) {
   return model.doubt[row] + kRoundingOfRow * model.size[row];
@@ -69,7 +51,7 @@ Agreement agree(std::span<const std::uint16_t> y, const TensorCoreOutput& model,
   Agreement result;
   double squared = 0, energy = 0;
   for (std::size_t row = 0; row < model.doubt.size(); ++row) {
-    const RowDistance d = distance(y.data() + row * width, model.y.data() + row * width, width);
+    const RowDistance d = row_distance(y.data() + row * width, model.y.data() + row * width, width);
     squared += d.squared;
     energy += d.energy;
     double of_allowed = std::numeric_limits<double>::infinity();
@@ -96,7 +78,8 @@ Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_
   Bounds bounds;
   double squared = 0, energy = 0;
   for (std::size_t row = 0; row < model.doubt.size(); ++row) {
-    const RowDistance d = distance(model.y.data() + row * width, exact.data() + row * width, width);
+    const RowDistance d =
+        row_distance(model.y.data() + row * width, exact.data() + row * width, width);
     squared += d.squared;
     energy += d.energy;
     if (d.reference > 0) {

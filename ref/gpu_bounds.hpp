@@ -31,7 +31,7 @@ struct Agreement {
   double diff = 0;        ///< over everything, as Difference::diff
   double diff_bound = 0;  ///< what is allowed: see kRoundingDiff, plus the doubtful codes
   /// The largest |y - model| of a row in L2, as a part of what is allowed there: at most 1 is good.
-  /// Infinity for NaN or Inf on either side.
+  /// Infinity where a value is NaN or Inf and its partner is not the same.
   double worst_row_of_allowed = 0;
   int worst_row = -1;
 

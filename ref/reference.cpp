@@ -193,11 +193,12 @@ void sum_row(const RowSlots& slots, const std::uint16_t* contributions, std::uin
   }
 }
 
+/// Of the finite ones: others are compared one by one.
 double norm(const std::uint16_t* values, std::size_t count) {
   double sum = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const double value = bf16_to_float(values[i]);
-    sum += value * value;
+    if (std::isfinite(value)) sum += value * value;
   }
   return std::sqrt(sum);
 }
@@ -241,8 +242,9 @@ TensorCoreOutput run_rows_on_tensor_core(const Input& input, const LayerWeights&
       doubt += weight * contributions.doubt[at];
       size += weight * norm(contributions.values.data() + at * hidden, hidden);
     }
-    out.doubt.push_back(doubt);
-    out.size.push_back(size);
+    // A NaN weight or code leaves nothing of the row that could be in doubt.
+    out.doubt.push_back(std::isfinite(doubt) ? doubt : 0);
+    out.size.push_back(std::isfinite(size) ? size : 0);
   }
   return out;
 }

@@ -61,7 +61,9 @@ nlohmann::json case_json(const Run& run) {
           {"notes", run.data.shape.notes}};
 }
 
-/// diff and worst_row are null where no row was compared, bitwise_repeatable is null for one call.
+/// Differences are null where no row was compared (rows_checked = 0), and where a value is NaN or
+/// Inf and the reference's is not the same (non_finite_wrong > 0): JSON has no infinity.
+/// bitwise_repeatable is null for one call.
 nlohmann::json run_json(const Run& run) {
   nlohmann::json json = case_json(run);
   json.update({{"ok", run.ok()},
@@ -69,6 +71,7 @@ nlohmann::json run_json(const Run& run) {
                {"rows_checked", run.check.rows_checked},
                {"diff", nullptr},
                {"worst_row", nullptr},
+               {"unwritten", run.check.unwritten},
                {"received", run.output.rows_received},
                {"received_ok", run.check.received_equal},
                {"bitwise_repeatable", nullptr},
@@ -77,6 +80,8 @@ nlohmann::json run_json(const Run& run) {
   if (run.check.rows_checked > 0) {
     json["diff"] = run.check.diff;
     json["worst_row"] = run.check.worst_row;
+    json["non_finite_same"] = run.check.same_non_finite;
+    json["non_finite_wrong"] = run.check.wrong_non_finite;
     json["diff_bound"] = run.check.diff_bound;
     json["worst_row_bound"] = run.check.worst_row_bound;
   }
@@ -121,12 +126,19 @@ std::string check_text(const Run& run) {
   const RunCheck& check = run.check;
   std::string text = fmt::format("received   {} the reference's counts\n",
                                  check.received_equal ? "equal to" : "DIFFERENT FROM");
+  if (check.unwritten > 0) text += fmt::format("unwritten  {} VALUES of y\n", check.unwritten);
   if (check.rows_checked == 0) return text + "reference  no row compared\n";
   text += fmt::format(
       "reference  {} rows: diff {:.2e} (bound {:.1e}), worst row {:.2e} (bound {:.1e})",
       check.rows_checked, check.diff, check.diff_bound, check.worst_row, check.worst_row_bound);
   if (check.worst_at && check.worst_row > 0) {
     text += fmt::format(" at rank {} token {}", check.worst_at->rank, check.worst_at->token);
+  }
+  if (check.same_non_finite + check.wrong_non_finite > 0) {
+    text += fmt::format("\nNaN, Inf   {} values, as in the reference{}", check.same_non_finite,
+                        check.wrong_non_finite == 0
+                            ? ""
+                            : fmt::format("; {} that are NOT", check.wrong_non_finite));
   }
   if (const auto& model = check.agreement) {
     text += fmt::format(

@@ -12,9 +12,6 @@
 namespace megamoe::cli {
 namespace {
 
-/// A NaN that no call writes for finite input: a row that was left out shows.
-constexpr std::uint16_t kUnwritten = 0xffff;
-
 std::unique_ptr<SymmetricMemory> make_memory(const RunRequest& request, int ranks) {
   return request.virtual_ranks ? SymmetricMemory::host_virtual(ranks)
                                : SymmetricMemory::host(ranks);

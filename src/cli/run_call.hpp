@@ -15,6 +15,11 @@
 
 namespace megamoe::cli {
 
+/// What y is filled with before each call on the CPU and, as all bytes alike, on a GPU: NaNs that
+/// no call writes there, whatever its input (quiet bit clear; not a GPU's one NaN, 0x7fff).
+inline constexpr std::uint16_t kUnwritten = 0xffbf;
+inline constexpr std::uint16_t kUnwrittenOnGpu = 0xffff;
+
 /// What the calls of a run gave.
 struct RunOutput {
   std::vector<std::vector<std::uint16_t>> y;  ///< of the first call: [ranks], BF16 [tokens, hidden]

@@ -107,6 +107,9 @@ RunCheck check_run(const RunRequest& request, const RunCase& run, const RunOutpu
   check.diff_bound = run.problem().precision == Precision::bf16 ? kBf16Bound : kQuantisedBound;
   check.worst_row_bound = kWorstRowBound;
   check.received_equal = same_statistics(run, output);
+  const std::uint16_t unwritten = request.backend == Backend::cuda ? kUnwrittenOnGpu : kUnwritten;
+  for (const auto& y_of_rank : output.y)
+    check.unwritten += std::count(y_of_rank.begin(), y_of_rank.end(), unwritten);
   const std::vector<ref::Row> rows =
       rows_to_check(request.check, run.flops(), ref::all_rows(run.reference_input()), request.seed);
   if (rows.empty()) return check;
@@ -123,6 +126,8 @@ RunCheck check_run(const RunRequest& request, const RunCase& run, const RunOutpu
   check.rows_checked = static_cast<long>(rows.size());
   check.diff = difference.diff;
   check.worst_row = difference.worst_row_relative_l2;
+  check.same_non_finite = difference.same_non_finite;
+  check.wrong_non_finite = difference.wrong_non_finite;
   if (difference.worst_row >= 0) {
     check.worst_at = rows[static_cast<std::size_t>(difference.worst_row)];
   }

@@ -19,12 +19,15 @@ struct RunCheck {
   double worst_row = 0;   ///< relative L2 of the worst row
   double worst_row_bound = 0;
   std::optional<ref::Row> worst_at;
+  long same_non_finite = 0;   ///< see ref::Difference
+  long wrong_non_finite = 0;  ///< the same
+  long unwritten = 0;         ///< values of y, of all rows, that the first call left as they were
   /// With the model of the tensor core, for FP8 on a GPU.
   std::optional<ref::Agreement> agreement;
   bool received_equal = true;  ///< rows per expert and per rank are the reference's
 
   [[nodiscard]] bool ok() const {
-    return received_equal &&
+    return received_equal && unwritten == 0 &&
            (rows_checked == 0 || (diff <= diff_bound && worst_row <= worst_row_bound)) &&
            (!agreement || agreement->ok());
   }

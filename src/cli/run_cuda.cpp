@@ -114,7 +114,8 @@ class GpuRun {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const GpuRank& rank = *ranks_[r];
       const DeviceGuard guard(rank.device);
-      cuda::check(cudaMemsetAsync(rank.y.data(), 0xFF, rank.y_bytes, stream(r)), "clearing y");
+      cuda::check(cudaMemsetAsync(rank.y.data(), kUnwrittenOnGpu & 0xFF, rank.y_bytes, stream(r)),
+                  "clearing y");
       calls.push_back(rank.call());
       if (!one_launch_ || r == 0) streams.push_back(stream(r));
     }

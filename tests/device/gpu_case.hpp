@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -163,6 +164,7 @@ class GpuCase {
   /// y within the bounds of ref/gpu_bounds.hpp; of large layers a sample of rows.
   void expect_close(std::span<const std::uint16_t> y, const ref::RandomInputs& inputs,
                     const std::string& what) const {
+    EXPECT_EQ(std::count(y.begin(), y.end(), 0xFFFF), 0) << what << ": values left unwritten";
     const double products =
         3.0 * problem_.hidden * problem_.intermediate * problem_.contributions();
     const std::size_t rows = ref::all_rows(inputs.view()).size();

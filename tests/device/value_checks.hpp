@@ -66,7 +66,8 @@ inline void check_clamps(int ranks, const MakeCase& make) {
   }
 }
 
-/// Tokens of zeros and of 1e-38, tokens with one large value, and ids of the first and last expert.
+/// Tokens of zeros and of 1e-38, tokens with one large value, one NaN or one Inf, and ids of the
+/// first and last expert.
 inline void check_special_tokens(int ranks, const MakeCase& make) {
   const Problem p = {.ranks = ranks,
                      .experts = 16,
@@ -83,7 +84,9 @@ inline void check_special_tokens(int ranks, const MakeCase& make) {
     auto ids = rank.topk_idx;
     std::fill_n(states.begin(), 2 * hidden, std::uint16_t{0});
     std::fill_n(states.begin() + static_cast<long>(2 * hidden), 2 * hidden, kTiny);
-    states[5 * hidden + 7] = 0x47C3;  // 1e5
+    states[5 * hidden + 7] = 0x47C3;   // 1e5
+    states[21 * hidden + 7] = 0x7FC0;  // NaN
+    states[22 * hidden + 9] = 0x7F80;  // Inf
     for (std::size_t token = 8; token < 20; ++token) {
       ids[2 * token] = 0;
       ids[2 * token + 1] = p.experts - 1;

@@ -64,18 +64,26 @@ TEST(Compare, Zeros) {
   EXPECT_EQ(compare({}, {}, 2).worst_row, -1);
 }
 
-TEST(Compare, NanAndInfNeverPass) {
-  const auto clean = bf16({1, 2, 3, 4, 5, 6});
-  for (float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                    -std::numeric_limits<float>::infinity()}) {
-    const auto dirty = bf16({1, 2, 3, bad, 5, 6});
-    for (const auto& [y, y_ref] : {std::pair(dirty, clean), {clean, dirty}, {dirty, dirty}}) {
+TEST(Compare, NanAndInfPassOnlyBesideTheSame) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float a : {kNan, kInf, -kInf, 4.0F}) {
+    for (const float b : {kNan, kInf, -kInf, 4.0F}) {
+      const auto y = bf16({1, 2, 3, a, 5, 6});
+      const auto y_ref = bf16({1, 2, 3, b, 5, 6});
       const Difference d = compare(y, y_ref, 2);
-      EXPECT_FALSE(d.diff < 1e300);
-      EXPECT_FALSE(d.worst_row_relative_l2 < 1e300);
-      EXPECT_EQ(d.worst_row, 1);
+      const bool same = a == b || (std::isnan(a) && std::isnan(b));
+      EXPECT_EQ(d.diff, same ? 0 : kInf) << a << " " << b;
+      EXPECT_EQ(d.worst_row_relative_l2, same ? 0 : kInf);
+      EXPECT_EQ(d.worst_row, same ? 0 : 1);
+      EXPECT_EQ(d.same_non_finite, same && a != 4 ? 1 : 0);
+      EXPECT_EQ(d.wrong_non_finite, same ? 0 : 1);
     }
   }
+  // Their bits may differ, and what is finite beside them counts.
+  const std::vector<std::uint16_t> y = {0x7fc0, 0x3f80}, y_ref = {0xffff, 0x4000};
+  EXPECT_NEAR(compare(y, y_ref, 2).diff, 1.0 / 5, 1e-15);
+  EXPECT_NEAR(compare(y, y_ref, 2).worst_row_relative_l2, 0.5, 1e-15);
 }
 
 TEST(Compare, RefusesOtherSizes) {

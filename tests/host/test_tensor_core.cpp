@@ -200,7 +200,7 @@ TEST(GpuBounds, AColumnOfW2OffByOneExponentIsFoundAndFewRowsAreDoubtful) {
   EXPECT_FALSE(agree(broken.model().y, model, c.problem.hidden).ok());
 }
 
-TEST(GpuBounds, NothingAcceptsNaNOrAnotherSize) {
+TEST(GpuBounds, NothingAcceptsNaNWhereTheModelIsFiniteOrAnotherSize) {
   const Case c(small_problem(1, 4, 2, 128, 128), 4, {RoutingKind::uniform}, 5);
   const TensorCoreOutput model = c.model();
   std::vector<std::uint16_t> y = model.y;
@@ -210,6 +210,26 @@ TEST(GpuBounds, NothingAcceptsNaNOrAnotherSize) {
   EXPECT_EQ(agreement.worst_row, 1);
   y.pop_back();
   EXPECT_THAT(error_of([&] { agree(y, model, 128); }), HasSubstr("511"));
+}
+
+TEST(GpuBounds, NanOfATokenIsExpectedInItsRow) {
+  Case c(small_problem(1, 4, 2, 128, 128), 4, {RoutingKind::uniform}, 5);
+  RankTokens& tokens = c.inputs.ranks[0];
+  tokens.hidden_states[128 + 9] = 0x7fc0;
+  tokens.hidden_states[2 * 128 + 9] = 0x7f80;
+  tokens = stage_tokens(c.problem, tokens.hidden_states, tokens.topk_idx, tokens.topk_weights);
+  const TensorCoreOutput model = c.model();
+  std::vector<std::uint16_t> y = model.y;
+  EXPECT_TRUE(agree(y, model, 128).ok());
+  const Difference d = compare(y, c.exact(), 128);
+  EXPECT_EQ(d.same_non_finite, 2 * 128);
+  const Bounds bounds = bounds_on_gpu(model, c.exact(), 128);
+  EXPECT_LE(d.diff, bounds.diff);
+  EXPECT_LE(d.worst_row_relative_l2, bounds.worst_row);
+  EXPECT_LT(bounds.diff, 1e-3);
+  y[128 + 5] = 0;
+  EXPECT_FALSE(agree(y, model, 128).ok());
+  EXPECT_EQ(agree(y, model, 128).worst_row, 1);
 }
 
 TEST(GpuBounds, OtherPrecisionsHaveNoModel) {

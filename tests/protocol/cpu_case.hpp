@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +20,9 @@ namespace megamoe {
 /// A Group on host memory with random weights; runs calls and compares them with the reference.
 class CpuCase {
  public:
+  /// A NaN that no call writes, whatever its input: its quiet bit is clear.
+  static constexpr std::uint16_t kUnwritten = 0x7fbf;
+
   explicit CpuCase(const Problem& problem, bool one_launch = false, bool biases = false)
       : problem_(problem),
         weights_(ref::random_layer(problem, 7, {.biases = biases})),
@@ -51,13 +54,13 @@ class CpuCase {
     }
   }
 
-  /// Runs a staged call; y of all ranks, rank after rank. y is filled with NaN first.
+  /// Runs a staged call; y of all ranks, rank after rank. y is filled with kUnwritten first.
   std::vector<std::uint16_t> run(const ref::RandomInputs& inputs,
                                  const ForwardOptions& options = {}) {
     std::size_t tokens = 0;
     for (const ref::RankTokens& r : inputs.ranks) tokens += static_cast<std::size_t>(r.num_tokens);
     const std::size_t hidden = static_cast<std::size_t>(problem_.hidden);
-    std::vector<std::uint16_t> y(tokens * hidden, 0x7fff);
+    std::vector<std::uint16_t> y(tokens * hidden, kUnwritten);
     std::vector<RankCall> calls;
     std::size_t first = 0;
     for (int r = 0; r < problem_.ranks; ++r) {
@@ -77,6 +80,7 @@ class CpuCase {
   /// h.
   void expect_close(std::span<const std::uint16_t> y, std::span<const std::uint16_t> expected,
                     const std::string& what) const {
+    EXPECT_EQ(std::count(y.begin(), y.end(), kUnwritten), 0) << what << ": values left unwritten";
     const ref::Difference d = ref::compare(y, expected, problem_.hidden);
     EXPECT_LT(d.diff, problem_.precision == Precision::bf16 ? 1e-5 : 3e-5) << what;
     EXPECT_LT(d.worst_row_relative_l2, 2e-2) << what << ", row " << d.worst_row;

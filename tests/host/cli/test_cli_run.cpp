@@ -214,6 +214,36 @@ TEST_F(RunFile, InputRoutingIsUsed) {
               ElementsAre(0, 0, 0, 0));
 }
 
+TEST_F(RunFile, NanAndInfOfTheInputAreExpectedInTheirRows) {
+  std::vector<std::uint16_t> states;
+  for (int i = 0; i < 6 * 256; ++i)
+    states.push_back(float_to_bf16(static_cast<float>(i * 37 % 101 - 50) * 0.01F));
+  const std::vector<std::uint16_t> clean = states;
+  states[1 * 256 + 3] = 0x7fc0;
+  states[2 * 256 + 4] = 0xffff;
+  states[3 * 256 + 5] = 0x7f80;
+  states[4 * 256 + 6] = 0xff80;
+  for (const char* precision : {"fp8", "bf16", "mxfp4", "mxfp8_mxfp4"}) {
+    for (const auto& [values, rows] : {std::pair(&clean, 0), {&states, 4}}) {
+      write_safetensors(
+          path_, std::vector<TensorToWrite>{
+                     {"hidden_states", DType::bf16, {6, 256}, std::as_bytes(std::span(*values))}});
+      const nlohmann::json json =
+          run_of({"--ranks", "2", "--input", path_, "--precision", precision, "--repeat", "2"});
+      EXPECT_EQ(json.at("ok"), true) << precision;
+      EXPECT_EQ(json.at("rows_checked"), 6);
+      EXPECT_EQ(json.at("non_finite_same"), rows * 256) << precision;
+      EXPECT_EQ(json.at("non_finite_wrong"), 0);
+      EXPECT_EQ(json.at("unwritten"), 0);
+      EXPECT_LT(json.at("diff"), 3e-5);
+    }
+  }
+  const Result text = megamoe({"run", "--hidden", "256", "--intermediate", "128", "--experts", "8",
+                               "--top-k", "2", "--input", path_});
+  EXPECT_THAT(text.out, HasSubstr("1024 values, as in the reference\n"));
+  EXPECT_THAT(text.out, HasSubstr("\nok\n"));
+}
+
 TEST_F(RunFile, InputThatDoesNotFitIsRefused) {
   write_input(path_, 4, 128, true);
   EXPECT_THAT(refusal({"--input", path_}), HasSubstr("hidden = 256"));
@@ -303,9 +333,23 @@ TEST_F(CheckSees, AWrongRow) {
 }
 
 TEST_F(CheckSees, AnUnwrittenValue) {
-  output_.y[0][17] = 0xffff;
+  output_.y[0][17] = kUnwritten;
+  EXPECT_EQ(check().unwritten, 1);
   EXPECT_FALSE(check().ok());
   EXPECT_EQ(check().diff, std::numeric_limits<double>::infinity());
+  // Where no row is compared as well.
+  request_.check = {.kind = CheckSpec::Kind::none};
+  EXPECT_FALSE(check().ok());
+}
+
+TEST_F(CheckSees, ANanOrInfThatTheReferenceHasNot) {
+  for (const std::uint16_t bad : std::vector<std::uint16_t>{0x7fc0, 0x7f80, 0xff80}) {
+    const std::uint16_t good = std::exchange(output_.y[1][300], bad);
+    EXPECT_FALSE(check().ok());
+    EXPECT_EQ(check().wrong_non_finite, 1);
+    output_.y[1][300] = good;
+  }
+  EXPECT_TRUE(check().ok());
 }
 
 TEST_F(CheckSees, AWrongCount) {
