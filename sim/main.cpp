@@ -1,3 +1,5 @@
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -15,6 +17,16 @@ constexpr const char* kUsage =
     "       megamoe_sim prove [--seeds N] [--deep]      mutants, explore and model\n"
     "       megamoe_sim list\n";
 
+/// The whole of `text` as a number in low..2^64 - 1, or ends the program with status 2.
+std::uint64_t number(const std::string& option, const std::string& text, std::uint64_t low) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size() && value >= low) return value;
+  std::fprintf(stderr, "megamoe_sim: %s = '%s' is not a whole number from %llu to 2^64 - 1\n",
+               option.c_str(), text.c_str(), static_cast<unsigned long long>(low));
+  std::exit(2);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -27,11 +39,17 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     const bool has_value = i + 1 < argc;
-    if (word == "--seeds" && has_value) {
-      options.seeds = std::strtoull(argv[++i], nullptr, 10);
-    } else if ((word == "--seed" || word == "--first") && has_value) {
-      options.first_seed = std::strtoull(argv[++i], nullptr, 10);
-    } else if (word == "--mutant" && has_value) {
+    const bool takes_value =
+        word == "--seeds" || word == "--seed" || word == "--first" || word == "--mutant";
+    if (takes_value && !has_value) {
+      std::fprintf(stderr, "megamoe_sim: %s needs a value\n", word.c_str());
+      return 2;
+    }
+    if (word == "--seeds") {
+      options.seeds = number(word, argv[++i], 1);
+    } else if (word == "--seed" || word == "--first") {
+      options.first_seed = number(word, argv[++i], 0);
+    } else if (word == "--mutant") {
       options.mutant = argv[++i];
     } else if (word == "--deep") {
       options.deep = true;

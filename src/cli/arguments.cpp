@@ -1,6 +1,7 @@
 #include "cli/arguments.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -25,11 +26,12 @@ std::vector<std::string> long_flags(const CLI::App& app) {
   return flags;
 }
 
-/// Refuses what the parser would let through: unknown flags, before their values are looked at; a
-/// flag with an empty value; a flag where a value is due.
+/// Refuses what the parser would let through, or says worse: unknown flags, before their values are
+/// looked at; a flag with an empty value; a flag where a value is due; a second value.
 void check_shape(const CLI::App& app, const Arguments& arguments) {
   const std::vector<std::string> flags = long_flags(app);
   const std::vector<std::string_view> names(flags.begin(), flags.end());
+  std::set<std::string> given;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (argument == "-h") continue;
@@ -46,6 +48,7 @@ void check_shape(const CLI::App& app, const Arguments& arguments) {
                                 : i + 1 == arguments.size() || arguments[i + 1].empty() ||
                                       arguments[i + 1].rfind("--", 0) == 0;
     if (missing) refuse(fmt::format("{} needs a value", flag));
+    if (!given.insert(flag).second) refuse(fmt::format("{} is given twice", flag));
     if (!joined) ++i;
   }
 }

@@ -12,11 +12,12 @@
 namespace megamoe::cli {
 void check_output_path(const char* flag, const std::string& path) {
   namespace fs = std::filesystem;
-  std::error_code ignored;
+  std::error_code ignored, unreachable;
   const fs::path folder = fs::absolute(path, ignored).parent_path();
   std::string why;
-  if (!fs::is_directory(folder, ignored)) {
+  if (!fs::is_directory(folder, unreachable)) {
     why = fmt::format("{} is not a folder", folder.string());
+    if (unreachable) why += fmt::format(": {}", unreachable.message());
   } else if (access(folder.c_str(), W_OK) != 0) {
     why = fmt::format("folder {} cannot be written to", folder.string());
   } else if (fs::is_directory(path, ignored)) {

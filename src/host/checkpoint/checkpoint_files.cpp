@@ -61,9 +61,12 @@ std::map<std::string, std::string> parse_checkpoint_index(std::string_view text,
 }
 
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
-  std::error_code ignored;
-  if (!present(path)) refuse(path, "no such file or folder");
-  if (!fs::is_directory(path, ignored)) {
+  std::error_code reason;
+  const fs::file_status status = fs::status(path, reason);
+  if (status.type() == fs::file_type::not_found) refuse(path, "no such file or folder");
+  if (!fs::status_known(status))
+    refuse(path, fmt::format("cannot look at it: {}", reason.message()));
+  if (!fs::is_directory(status)) {
     const fs::path parent = fs::path(path).parent_path();
     folder_ = (parent.empty() ? fs::path(".") : parent).string();
     const std::string file = fs::path(path).filename().string();

@@ -59,6 +59,8 @@ TEST_P(RefusesBadUsage, WithStatusTwoAndOneLine) {
 }
 
 constexpr BadUsage kPlanCases[] = {
+    {"run --hidden 1 --hidden=2", "megamoe run: --hidden is given twice\n"},
+    {"plan --model a --model b", "megamoe plan: --model is given twice\n"},
     {"paln", "megamoe: unknown verb 'paln'; did you mean plan?"},
     {"teapot", "unknown verb 'teapot'; known: "},
     {"''", "unknown verb ''"},
@@ -195,6 +197,22 @@ TEST(Program, SaysWhenItsOutputCannotBeWritten) {
   const int raw = std::system("timeout 60 " MEGAMOE_BINARY
                               " plan --model qwen3-30b-a3b >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(raw), 1);
+}
+
+TEST(RefusesBadPaths, ALoopOfSymbolicLinksIsSaid) {
+  const std::string loop = ::testing::TempDir() + "megamoe_loop_" + std::to_string(getpid());
+  ASSERT_EQ(symlink(loop.c_str(), loop.c_str()), 0);
+  const std::string layer = "run --hidden 256 --intermediate 128 --experts 8 --top-k 2 ";
+  for (const std::string& arguments :
+       {"run --layer 0 --checkpoint " + loop, "run --layer 0 --checkpoint " + loop + "/x",
+        layer + "--input " + loop, layer + "--output " + loop + "/y"}) {
+    const Result result = megamoe(arguments);
+    EXPECT_EQ(result.status, 2) << arguments;
+    EXPECT_EQ(result.out, "");
+    EXPECT_THAT(result.err, HasSubstr(loop));
+    EXPECT_THAT(result.err, HasSubstr("Too many levels of symbolic links\n"));
+  }
+  std::remove(loop.c_str());
 }
 
 // Limits on a user's processes do not bind root; one on address space, in which a thread's stack
