@@ -38,8 +38,7 @@ bool CtaRoles::queue_tile(SimCall& c, CtaShared& shared, Tile tile) {
 }
 
 bool CtaRoles::queue_wave(SimCall& c, CtaShared& shared, const protocol::Plan& plan, u32 wave) {
-  const protocol::GemmSchedule schedule{plan.num_blocks(), c.g.l1_tiles, c.g.l2_tiles,
-                                        c.g.lag_blocks};
+  const protocol::GemmSchedule schedule(c.g, plan.num_blocks());
   const auto next = [&](Tile& tile) {
     const u32 ticket = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[wave]);
     if (ticket >= schedule.num_tickets()) return false;

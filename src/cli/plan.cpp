@@ -68,6 +68,7 @@ nlohmann::json config_json(const KernelConfig& c) {
           {"route_tokens", c.route_tokens},
           {"sum_tokens", c.sum_tokens},
           {"num_waves", c.num_waves},
+          {"group_blocks", c.group_blocks},
           {"lag_blocks", c.lag_blocks}};
 }
 

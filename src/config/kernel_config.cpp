@@ -11,6 +11,8 @@ namespace {
 
 /// From this many rows per expert on, tokens go on the instruction's M.
 constexpr long kPrefillRowsPerExpert = 96;
+/// The most blocks of a group in prefill; a power of two.
+constexpr int kPrefillGroup = 8;
 
 long mean_rows_per_expert(const Problem& p, long global_num_tokens) {
   return ceil_div(global_num_tokens * p.top_k, static_cast<long>(p.experts));
@@ -30,9 +32,18 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
   c.sum_tokens = 4;
   // L2 trails L1 by the blocks that are in L1 at once, so that its inputs are there when its turn
   // comes.
-  const int act_slots = ring_slots(problem, block_rows).act;
+  const RingSlots slots = ring_slots(problem, block_rows);
   const int in_flight = ceil_div(kDesignCtas, problem.intermediate / kGranule);
-  c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, act_slots - 1));
+  c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, slots.act - 1));
+  // Blocks of one expert read their weights from memory once per group. The rings hold a group
+  // beside those that are under way.
+  for (int group = c.family == Family::prefill ? kPrefillGroup : 1; group > 1; group /= 2) {
+    const int lag = std::max(1, c.lag_blocks / group) * group;
+    if (2 * group > slots.pool || lag + 2 * group > slots.act) continue;
+    c.group_blocks = group;
+    c.lag_blocks = lag;
+    break;
+  }
   return c;
 }
 
@@ -79,18 +90,28 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
   if (slots.act < 2 || slots.act > most.act) {
     return fmt::format("act_slots = {} is outside 2..{}", slots.act, most.act);
   }
-  if (c.lag_blocks < 1 || c.lag_blocks > slots.act - 1) {
-    return fmt::format("lag_blocks = {} is outside 1..{} (act slots - 1)", c.lag_blocks,
-                       slots.act - 1);
+  if (c.group_blocks < 1 || c.group_blocks > slots.pool) {
+    return fmt::format("group_blocks = {} is outside 1..{} (pool slots)", c.group_blocks,
+                       slots.pool);
+  }
+  if (c.lag_blocks < 1 || c.lag_blocks > slots.act - c.group_blocks) {
+    return fmt::format("lag_blocks = {} is outside 1..{} (act slots - {})", c.lag_blocks,
+                       slots.act - c.group_blocks, c.group_blocks);
+  }
+  if (c.lag_blocks % c.group_blocks != 0) {
+    return fmt::format("lag_blocks = {} is not a multiple of group_blocks = {}", c.lag_blocks,
+                       c.group_blocks);
   }
   return {};
 }
 
 std::string to_string(const KernelConfig& c) {
   return fmt::format(
-      "{}, blocks of {} rows, L1 tiles of {} and L2 tiles of {} channels, lag {}, {} wave{}",
-      c.family == Family::decode ? "decode" : "prefill", c.block_rows, c.l1_tile_channels,
-      c.l2_tile_channels, c.lag_blocks, c.num_waves, c.num_waves == 1 ? "" : "s");
+      "{}, blocks of {} rows in groups of {}, L1 tiles of {} and L2 tiles of {} channels, lag {}, "
+      "{} wave{}",
+      c.family == Family::decode ? "decode" : "prefill", c.block_rows, c.group_blocks,
+      c.l1_tile_channels, c.l2_tile_channels, c.lag_blocks, c.num_waves,
+      c.num_waves == 1 ? "" : "s");
 }
 
 }  // namespace megamoe

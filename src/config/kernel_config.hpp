@@ -24,7 +24,9 @@ struct KernelConfig {
   int route_tokens = 512;      ///< tokens of one route ticket
   int sum_tokens = 4;          ///< tokens of one sum ticket
   int num_waves = 1;           ///< waves of source tokens, 1..kMaxWaves; the same on every rank
-  int lag_blocks = 1;  ///< blocks by which L2 trails L1 in the ticket order; 1 .. act slots - 1
+  int group_blocks = 1;  ///< consecutive blocks whose tiles of one column have adjacent tickets
+  int lag_blocks =
+      1;  ///< blocks by which L2 trails L1 in the ticket order; a multiple of the group
   int pool_slots = 0;  ///< ring slots to use; 0: all that the ring's rows allow
   int act_slots = 0;
   bool operator==(const KernelConfig&) const = default;

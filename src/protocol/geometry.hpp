@@ -31,6 +31,7 @@ struct Geometry {
   u32 l2_tile_granules = 0;
   u32 l1_tiles = 0;  ///< tiles of one block
   u32 l2_tiles = 0;
+  u32 group_blocks = 1;
   u32 lag_blocks = 0;
   u32 list_entries = 0;  ///< per (parity, source)
 
@@ -63,6 +64,7 @@ constexpr Geometry make_geometry(const Problem& p, const KernelConfig& c, int ra
   g.l2_tile_granules = c.l2_tile_channels / kGranule;
   g.l1_tiles = ceil_div(p.intermediate, c.l1_tile_channels);
   g.l2_tiles = ceil_div(p.hidden, c.l2_tile_channels);
+  g.group_blocks = c.group_blocks;
   g.lag_blocks = c.lag_blocks;
   g.list_entries = list_entries;
   return g;

@@ -50,8 +50,7 @@ MEGAMOE_DEVICE bool snapshot_blocks(const CtaState& state, DeviceCall& c, protoc
                                     protocol::u32 lane) {
   using protocol::u32;
   constexpr u32 kAll = 0xFFFFFFFFU;
-  const protocol::GemmSchedule schedule{state.plan.num_blocks(), c.g.l1_tiles, c.g.l2_tiles,
-                                        c.g.lag_blocks};
+  const protocol::GemmSchedule schedule(c.g, state.plan.num_blocks());
   if (c.cta == 0) {
     for (u32 e = lane; e < c.g.local_experts; e += 32) {
       state.rank.snapshot.rows[e] = state.plan.rows_of(e);

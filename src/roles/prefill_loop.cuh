@@ -14,11 +14,6 @@ namespace megamoe {
 /// Accumulators of a consumer thread: [half of the weight rows][fragment of 64 tokens x 128 rows].
 struct PrefillAccumulators {
   float d[2][64];
-
-  MEGAMOE_DEVICE void clear() {
-#pragma unroll
-    for (int j = 0; j < 64; ++j) d[0][j] = d[1][j] = 0.0F;
-  }
 };
 
 /// What one half's products are multiplied with when they are added up: token scale times weight
@@ -47,15 +42,14 @@ MEGAMOE_DEVICE void issue_prefill_half(std::uint64_t acts, std::uint64_t weights
   ptx::wgmma_pin(partial);
 }
 
+/// kFirst: the accumulator holds nothing yet.
+template <bool kFirst>
 MEGAMOE_DEVICE void promote_prefill_half(const float (&partial)[64], const PrefillFactors& factors,
                                          float (&d)[64]) {
 #pragma unroll
-  for (int j = 0; j < 16; ++j) {
-    const float low = factors.low[j & 1], high = factors.high[j & 1];
-    d[4 * j + 0] = fmaf(partial[4 * j + 0], low, d[4 * j + 0]);
-    d[4 * j + 1] = fmaf(partial[4 * j + 1], low, d[4 * j + 1]);
-    d[4 * j + 2] = fmaf(partial[4 * j + 2], high, d[4 * j + 2]);
-    d[4 * j + 3] = fmaf(partial[4 * j + 3], high, d[4 * j + 3]);
+  for (int j = 0; j < 64; ++j) {
+    const float factor = (j & 2) == 0 ? factors.low[j >> 2 & 1] : factors.high[j >> 2 & 1];
+    d[j] = fmaf(partial[j], factor, kFirst ? 0.0F : d[j]);
   }
 }
 
@@ -76,6 +70,7 @@ struct PrefillStages {
 
   /// One block of K: both halves' products and their promotion. The stage is released once the
   /// tensor core has read it. True if `next` was full while the second half was under way.
+  template <bool kFirst>
   MEGAMOE_DEVICE bool run(int stage, const RingPosition& next, PrefillAccumulators& acc) const {
     float partial[64];
     const float2 weight = load_shared_float2(ring.weight_scales(stage));
@@ -89,7 +84,7 @@ struct PrefillStages {
     issue_prefill_half(acts, weights, partial);
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_pin(partial);
-    promote_prefill_half(partial, first, acc.d[0]);
+    promote_prefill_half<kFirst>(partial, first, acc.d[0]);
 
     // the second half's rows start 16 atoms of 1024 bytes on, in units of 16 bytes
     issue_prefill_half(acts, weights + 128 * kGranule / 16, partial);
@@ -97,7 +92,7 @@ struct PrefillStages {
     ptx::wgmma_wait_group<0>();
     ptx::wgmma_pin(partial);
     release_stage(ring.empty(stage));
-    promote_prefill_half(partial, second, acc.d[1]);
+    promote_prefill_half<kFirst>(partial, second, acc.d[1]);
     return full;
   }
 };
@@ -108,14 +103,16 @@ MEGAMOE_DEVICE bool run_prefill_tile(const RingType& ring, const ConsumerThread&
                                      const TileInfo& info, RingPosition& at,
                                      PrefillAccumulators& acc, ptx::Patience patience) {
   const PrefillStages<RingType> stages(ring, thread, (info.flags & kTileL2) != 0);
-  bool full = true;
-  for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
-    if (!full && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
-    RingPosition next = at;
-    next.template advance<RingType::kStages>();
-    full = stages.run(at.stage, next, acc);
+  RingPosition next = at;
+  next.template advance<RingType::kStages>();
+  bool full = stages.template run<true>(at.stage, next, acc);
+  for (int k_block = 1; k_block < info.k_blocks; ++k_block) {
     at = next;
+    if (!full && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    next.template advance<RingType::kStages>();
+    full = stages.template run<false>(at.stage, next, acc);
   }
+  at = next;
   return true;
 }
 
@@ -131,26 +128,27 @@ MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info
   return true;
 }
 
-/// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
-/// tile's last stage and says whether to go on. False when a wait lost patience; the loader's
+/// Consumes tiles until the end. begin(const TileInfo&) runs before a tile's first products, and
+/// epilogue(const TileInfo&, PrefillAccumulators&, what begin gave) after its last stage; it says
+/// whether to go on. False when a wait lost patience; the loader's
 /// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
 /// together.
-template <class RingType, class Epilogue>
+template <class RingType, class Begin, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
-                                 ptx::Patience patience, Epilogue&& epilogue) {
+                                 ptx::Patience patience, Begin&& begin, Epilogue&& epilogue) {
   PrefillAccumulators acc;
   RingPosition at;
   while (true) {
     if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
-    acc.clear();
+    const auto begun = begin(info);
     // The last block of an expert may leave the second warpgroup without rows.
     const bool has_rows = thread.warpgroup * 64 < info.rows;
     const bool done = has_rows ? run_prefill_tile(ring, thread, info, at, acc, patience)
                                : skip_prefill_tile(ring, info, at, patience);
     if (!done) return false;
-    if (!epilogue(info, acc)) return false;
+    if (!epilogue(info, acc, begun)) return false;
   }
 }
 

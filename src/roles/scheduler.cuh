@@ -108,7 +108,9 @@ class Scheduler {
   static constexpr u32 kPrefetchPiece = 2048;
   static constexpr u32 kPrefetchBytes =
       Shape::kFamily == Family::decode ? 3 * 32 * kPrefetchPiece : 0;
-  static constexpr int kPeekStages = 3;  ///< stages before a tile's end
+  /// Stages before a tile's end at which the next ticket is claimed, and at which its inputs are
+  /// looked at. Not earlier: adjacent tickets share weights, so they have to start together.
+  static constexpr int kClaimStages = 5, kPeekStages = 3;
 
  public:
   MEGAMOE_DEVICE Scheduler(const RingType& ring, const CtaState& state, DeviceCall& call,
@@ -121,9 +123,7 @@ class Scheduler {
     bool ready = false;  // the tile's inputs were seen already
     ticket = __shfl_sync(kAll, ticket, 0);
     while (ok && ticket < schedule().num_tickets()) {
-      // The next claim is under way while this tile is loaded.
       u32 next = 0;
-      if (lane() == 0) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
       trace_.mark(TraceMark::tile_claimed, ticket);
       ok = bring(ticket, next, ready);
       trace_.mark(TraceMark::tile_loaded, ticket);
@@ -141,10 +141,10 @@ class Scheduler {
   static MEGAMOE_DEVICE int lane() { return ptx::lane_id(); }
   /// Read anew from shared memory: cheaper than registers kept for it.
   MEGAMOE_DEVICE protocol::GemmSchedule schedule() const {
-    return {state_.plan.num_blocks(), c_.g.l1_tiles, c_.g.l2_tiles, c_.g.lag_blocks};
+    return {c_.g, state_.plan.num_blocks()};
   }
 
-  /// Brings the tile of `ticket`. On return `next` is equal in all lanes, and `ready` says whether
+  /// Brings the tile of `ticket`. On return `next` is the ticket after it, and `ready` says whether
   /// its inputs were seen.
   MEGAMOE_DEVICE bool bring(u32 ticket, u32& next, bool& ready) {
     const protocol::GemmTile t = schedule().tile(ticket);
@@ -164,6 +164,10 @@ class Scheduler {
     if (!t.is_l2) c_.env.fence_proxy_async_to_generic();  // of the act slot; see wait_act_slot
     tile.start_acts(issues, there);
     if (!there) return false;
+    while (tile.stages_left() > kClaimStages) {
+      if (!tile.start_stage(issues, patience)) return false;
+    }
+    if (issues) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
     while (tile.stages_left() > kPeekStages) {
       if (!tile.start_stage(issues, patience)) return false;
     }

@@ -29,7 +29,7 @@ TEST(FusedDispatchTurns, TakesTurnsWithCallsInTinyRings) {
     KernelConfig config = config_for_block_rows(p, block_rows);
     config.pool_slots = 1;
     config.act_slots = 2;
-    config.lag_blocks = 1;
+    config.group_blocks = config.lag_blocks = 1;
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       const auto inputs = equal_inputs(p, 150, {RoutingKind::masked, 0.1}, 40 + seed);
       pair.expect_equal(inputs, config, "tiny rings");

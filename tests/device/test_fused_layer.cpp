@@ -133,13 +133,15 @@ TEST(FusedLayer, TinyRingsWrapManyTimes) {
     std::vector<std::uint16_t> first;
     for (const int pool_slots : {1, 2, 3}) {
       for (const int act_slots : {2, 3, 5}) {
-        for (const int lag : {1, act_slots - 1}) {
+        for (const auto& [group, lag] : {std::pair{1, 1}, {1, act_slots - 1}, {2, 2}}) {
           KernelConfig config = config_for_block_rows(layer.problem(), block_rows);
           config.pool_slots = pool_slots;
           config.act_slots = act_slots;
+          config.group_blocks = group;
           config.lag_blocks = lag;
-          const std::string label = fmt::format("{} rows, {} pool and {} act slots, lag {}",
-                                                block_rows, pool_slots, act_slots, lag);
+          const std::string label =
+              fmt::format("{} rows, {} pool and {} act slots, groups of {}, lag {}", block_rows,
+                          pool_slots, act_slots, group, lag);
           if (!why_invalid(layer.problem(), config).empty()) continue;
           std::vector<std::uint16_t> y;
           ASSERT_NO_THROW(y = layer.run(with_config(&config))) << label;

@@ -9,6 +9,7 @@ namespace megamoe {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr Problem kFlash{.ranks = 8,
                          .experts = 256,
@@ -66,8 +67,22 @@ TEST(KernelConfig, ChoiceIgnoresTheCapacity) {
 
 TEST(KernelConfig, RefusesALagThatTheActRingCannotHold) {
   KernelConfig c = config_for_block_rows(kFlash, 128);
+  c.group_blocks = 1;
   c.lag_blocks = ring_rows(kFlash).act / 128;
   EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("act slots - 1"));
+}
+
+TEST(KernelConfig, RefusesGroupsThatTheRingsCannotHold) {
+  KernelConfig c = config_for_block_rows(kFlash, 128);
+  ASSERT_THAT(why_invalid(kFlash, c), IsEmpty());
+  c.lag_blocks += 1;
+  EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("not a multiple of group_blocks"));
+  c.lag_blocks = c.group_blocks = 16;
+  EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("act slots - 16"));
+  c.pool_slots = 8;
+  EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("group_blocks = 16 is outside 1..8"));
+  c.group_blocks = 0;
+  EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("group_blocks = 0"));
 }
 
 TEST(Rings, NeverExceedTheWorstCaseOfASmallProblem) {

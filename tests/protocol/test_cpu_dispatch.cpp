@@ -110,7 +110,7 @@ TEST(CpuDispatch, TakesTurnsWithCallsAndFitsTinyRings) {
   KernelConfig config = config_for_block_rows(p, 16);
   config.pool_slots = 1;
   config.act_slots = 2;
-  config.lag_blocks = 1;
+  config.group_blocks = config.lag_blocks = 1;
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
     const auto inputs = equal_inputs(p, 20, {RoutingKind::uniform}, 30 + seed);
     expect_dispatch(layer, inputs, config, "tiny rings");

@@ -114,6 +114,13 @@ TEST(CpuLayer, PrecisionsActivationsBiasesAndSharedExperts) {
   }
 }
 
+/// The extremes of what rings of these sizes allow.
+std::vector<std::pair<int, int>> groups_and_lags(int pool_slots, int act_slots) {
+  std::vector<std::pair<int, int>> all = {{1, 1}, {1, act_slots - 1}};
+  if (pool_slots >= 2 && act_slots >= 4) all.emplace_back(2, 2);
+  return all;
+}
+
 TEST(CpuLayer, TinyRingsWrapManyTimes) {
   CpuCase layer(small_problem(2));
   const auto inputs = equal_inputs(layer.problem(), 150, {RoutingKind::uniform}, 8);
@@ -121,18 +128,19 @@ TEST(CpuLayer, TinyRingsWrapManyTimes) {
   layer.stage(inputs);
   for (const int pool_slots : {1, 2, 3}) {
     for (const int act_slots : {2, 3, 5}) {
-      for (const int lag : {1, act_slots - 1}) {
+      for (const auto& [group, lag] : groups_and_lags(pool_slots, act_slots)) {
         KernelConfig config = config_of(layer.problem(), 16, pool_slots);
         config.pool_slots = pool_slots;
         config.act_slots = act_slots;
+        config.group_blocks = group;
         config.lag_blocks = lag;
         ForwardOptions options;
         options.config = &config;
         options.num_sms = act_slots - 1;
         layer.set_delays(static_cast<std::uint64_t>(pool_slots * act_slots));
-        layer.expect_close(
-            layer.run(inputs, options), expected,
-            fmt::format("{} pool and {} act slots, lag {}", pool_slots, act_slots, lag));
+        layer.expect_close(layer.run(inputs, options), expected,
+                           fmt::format("{} pool and {} act slots, groups of {}, lag {}", pool_slots,
+                                       act_slots, group, lag));
       }
     }
   }

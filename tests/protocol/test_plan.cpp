@@ -82,10 +82,19 @@ TEST(Plan, ManyExperts) {
   for (const u32 block_rows : {8U, 16U, 32U, 64U, 128U}) expect_plan_covers(counts, block_rows, 8);
 }
 
-/// Every tile once, tiles of a block together, L2(b) behind L1(b), and, what the act ring needs,
-/// L2(b - slots) before L1(b) whenever lag <= slots - 1.
-void expect_schedule(u32 blocks, u32 l1_tiles, u32 l2_tiles, u32 lag) {
-  const GemmSchedule s{blocks, l1_tiles, l2_tiles, lag};
+GemmSchedule schedule_of(u32 blocks, u32 l1_tiles, u32 l2_tiles, u32 group, u32 lag) {
+  Geometry g;
+  g.l1_tiles = l1_tiles;
+  g.l2_tiles = l2_tiles;
+  g.group_blocks = group;
+  g.lag_blocks = lag;
+  return {g, blocks};
+}
+
+/// Every tile once, L2(b) behind L1(b), and, what the rings need: L2(b - slots) before L1(b) with
+/// slots = lag + group of the act ring, L1(b - slots) before L1(b) with slots = group of the pool.
+void expect_schedule(u32 blocks, u32 l1_tiles, u32 l2_tiles, u32 group, u32 lag) {
+  const GemmSchedule s = schedule_of(blocks, l1_tiles, l2_tiles, group, lag);
   std::vector<int> first_l1(blocks, -1);
   std::vector<int> last_l1(blocks, -1);
   std::vector<int> first_l2(blocks, -1);
@@ -104,9 +113,11 @@ void expect_schedule(u32 blocks, u32 l1_tiles, u32 l2_tiles, u32 lag) {
   ASSERT_EQ(seen.size(), blocks * (l1_tiles + l2_tiles));
   for (u32 b = 0; b < blocks; ++b) {
     ASSERT_LT(last_l1[b], first_l2[b]);
-    const u32 slots = lag + 1;
-    if (b >= slots) {
-      ASSERT_LT(last_l2[b - slots], first_l1[b]);
+    if (b >= lag + group) {
+      ASSERT_LT(last_l2[b - lag - group], first_l1[b]);
+    }
+    if (b >= group) {
+      ASSERT_LT(last_l1[b - group], first_l1[b]);
     }
   }
 }
@@ -115,10 +126,24 @@ TEST(GemmSchedule, AllSmallShapes) {
   for (u32 blocks = 0; blocks <= 7; ++blocks) {
     for (u32 l1_tiles = 1; l1_tiles <= 4; ++l1_tiles) {
       for (u32 l2_tiles = 1; l2_tiles <= 4; ++l2_tiles) {
-        for (u32 lag = 1; lag <= 8; ++lag) expect_schedule(blocks, l1_tiles, l2_tiles, lag);
+        for (u32 group = 1; group <= 4; ++group) {
+          for (u32 lag = group; lag <= 8; lag += group)
+            expect_schedule(blocks, l1_tiles, l2_tiles, group, lag);
+        }
       }
     }
   }
+}
+
+TEST(GemmSchedule, TilesOfOneColumnOfAGroupAreAdjacent) {
+  const GemmSchedule s = schedule_of(7, 3, 2, 4, 4);
+  for (u32 ticket = 0; ticket < 12; ++ticket) {
+    EXPECT_EQ(s.tile(ticket).block, ticket % 4);
+    EXPECT_EQ(s.tile(ticket).tile, ticket / 4);
+  }
+  EXPECT_EQ(s.tile(12).block, 4U);  // the last group has three blocks
+  EXPECT_EQ(s.tile(15).block, 4U);
+  EXPECT_EQ(s.tile(15).tile, 1U);
 }
 
 TEST(Ring, TargetsGrowByOneGenerationPerRound) {

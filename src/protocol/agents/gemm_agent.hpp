@@ -38,7 +38,7 @@ class GemmAgent {
  private:
   bool gemms(u32 wave) {
     const Plan& plan = plan_.plan();
-    const GemmSchedule schedule{plan.num_blocks(), c_.g.l1_tiles, c_.g.l2_tiles, c_.g.lag_blocks};
+    const GemmSchedule schedule(c_.g, plan.num_blocks());
     for (;;) {
       const u32 ticket = claim(c_, &c_.m.words(c_.parity())->gemm_ticket[wave]);
       if (ticket >= schedule.num_tickets()) return true;

@@ -23,7 +23,7 @@ class SnapshotAgent {
     if (c_.cta == 0) {
       for (u32 e = 0; e < plan.experts; ++e) work_.snapshot_rows_of(e, plan.rows_of(e));
     }
-    const GemmSchedule schedule{plan.num_blocks(), c_.g.l1_tiles, c_.g.l2_tiles, c_.g.lag_blocks};
+    const GemmSchedule schedule(c_.g, plan.num_blocks());
     for (;;) {
       const u32 ticket = claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
       if (ticket >= schedule.num_tickets()) return true;
