@@ -83,23 +83,17 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
           return pushed;
         });
   } else {
-    const auto begin = [&](const TileInfo& info) {
-      return (info.flags & kTileL2) != 0 ? row_targets(thread, info, out.row_pointer(info.block))
-                                         : RowTargets();
-    };
-    ok = prefill_loop(
-        ring, thread, patience, begin,
-        [&](const TileInfo& info, PrefillAccumulators& acc, const RowTargets& targets) {
-          trace.mark(TraceMark::tile_computed, info.block);
-          if ((info.flags & kTileL2) != 0) {
-            prefill_l2_epilogue(acc, thread, info, hidden, targets);
-          } else {
-            prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
-          }
-          const bool pushed = done.push(at, info, thread, patience);
-          trace.mark(TraceMark::tile_stored, info.block);
-          return pushed;
-        });
+    ok = prefill_loop(ring, thread, patience, [&](const TileInfo& info, PrefillAccumulators& acc) {
+      trace.mark(TraceMark::tile_computed, info.block);
+      if ((info.flags & kTileL2) != 0) {
+        prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
+      } else {
+        prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
+      }
+      const bool pushed = done.push(at, info, thread, patience);
+      trace.mark(TraceMark::tile_stored, info.block);
+      return pushed;
+    });
   }
   return done.push(at, end_of_tiles(), thread, patience) && ok;
 }

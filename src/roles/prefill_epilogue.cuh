@@ -86,32 +86,17 @@ MEGAMOE_DEVICE void prefill_l1_epilogue(PrefillAccumulators& acc, const Consumer
   }
 }
 
-/// Where rows g and g + 8 of an L2 tile go (their channel 0), or null.
-struct RowTargets {
-  std::byte* row[2] = {nullptr, nullptr};
-};
-
-/// Found before the tile's products, which hide the look at the rows' metadata.
+/// L2: BF16 rows to where `row_pointer(row)` says row `row` of the block goes (its channel 0), or
+/// null. `hidden` may end in the middle of a tile.
 template <class RowPointer>
-MEGAMOE_DEVICE RowTargets row_targets(const ConsumerThread& thread, const TileInfo& info,
-                                      const RowPointer& row_pointer) {
-  RowTargets targets;
-#pragma unroll
-  for (int second_row = 0; second_row < 2; ++second_row) {
-    const int row = thread.warpgroup * 64 + thread.warp * 16 + thread.g() + 8 * second_row;
-    if (row < info.rows) targets.row[second_row] = row_pointer(row);
-  }
-  return targets;
-}
-
-/// L2: BF16 rows to their targets. `hidden` may end in the middle of a tile.
 MEGAMOE_DEVICE void prefill_l2_epilogue(const PrefillAccumulators& acc,
                                         const ConsumerThread& thread, const TileInfo& info,
-                                        int hidden, const RowTargets& targets) {
+                                        int hidden, const RowPointer& row_pointer) {
   const int q = thread.q();
 #pragma unroll
   for (int second_row = 0; second_row < 2; ++second_row) {
-    std::byte* const to = targets.row[second_row];
+    const int row = thread.warpgroup * 64 + thread.warp * 16 + thread.g() + 8 * second_row;
+    std::byte* const to = row < info.rows ? row_pointer(row) : nullptr;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int channel = info.column * 256 + half * 128;

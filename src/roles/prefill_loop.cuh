@@ -128,27 +128,25 @@ MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info
   return true;
 }
 
-/// Consumes tiles until the end. begin(const TileInfo&) runs before a tile's first products, and
-/// epilogue(const TileInfo&, PrefillAccumulators&, what begin gave) after its last stage; it says
-/// whether to go on. False when a wait lost patience; the loader's
+/// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
+/// tile's last stage and says whether to go on. False when a wait lost patience; the loader's
 /// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
 /// together.
-template <class RingType, class Begin, class Epilogue>
+template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
-                                 ptx::Patience patience, Begin&& begin, Epilogue&& epilogue) {
+                                 ptx::Patience patience, Epilogue&& epilogue) {
   PrefillAccumulators acc;
   RingPosition at;
   while (true) {
     if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
-    const auto begun = begin(info);
     // The last block of an expert may leave the second warpgroup without rows.
     const bool has_rows = thread.warpgroup * 64 < info.rows;
     const bool done = has_rows ? run_prefill_tile(ring, thread, info, at, acc, patience)
                                : skip_prefill_tile(ring, info, at, patience);
     if (!done) return false;
-    if (!epilogue(info, acc, begun)) return false;
+    if (!epilogue(info, acc)) return false;
   }
 }
 

@@ -7,8 +7,9 @@
 #include "roles/sum.cuh"
 #include "roles/trace.cuh"
 
-// Sum, ticket by ticket: any warp that has nothing else to do. A ticket is a token, or a piece of
-// one when tokens are few.
+// Sum, ticket by ticket: any warp that has nothing else to do. A ticket is a piece of a token; when
+// tokens are many, all but the last are whole tickets, so that few are claimed and yet all warps
+// end together.
 // Waits for: arrived of every rank.
 // Publishes: y, to the next kernel of the stream.
 
@@ -18,22 +19,21 @@ class Summer {
   using u32 = protocol::u32;
   static constexpr u32 kAll = 0xFFFFFFFFU;
   static constexpr u32 kWarpChannels = 32 * 8;  ///< 16 bytes per lane
-  static constexpr u32 kFewTokens = 64, kManyTokens = 4096;
+  static constexpr u32 kFewTokens = 64, kManyTokens = 4096, kLastTokens = 1024;
 
  public:
   MEGAMOE_DEVICE Summer(const CtaState& state, DeviceCall& call) : state_(state), c_(call) {
     const u32 hidden = c_.g.hidden_granules * kGranule;
-    ticket_channels_ = c_.num_tokens <= kFewTokens    ? kWarpChannels
-                       : c_.num_tokens <= kManyTokens ? 2 * kWarpChannels
-                                                      : hidden;
-    tickets_per_token_ = protocol::div_up(hidden, ticket_channels_);
+    whole_tokens_ = c_.num_tokens <= kManyTokens ? 0 : c_.num_tokens - kLastTokens;
+    piece_channels_ = c_.num_tokens <= kFewTokens ? kWarpChannels : 2 * kWarpChannels;
+    pieces_per_token_ = protocol::div_up(hidden, piece_channels_);
   }
 
   /// Works until no ticket is left. False in all lanes: aborted. A lane has kSlots contributions of
   /// kPieces pieces in flight, 4 registers each.
   template <int kSlots, int kPieces>
   MEGAMOE_DEVICE bool run(const Tracer& trace) {
-    const u32 num_tickets = c_.num_tokens * tickets_per_token_;
+    const u32 num_tickets = whole_tokens_ + (c_.num_tokens - whole_tokens_) * pieces_per_token_;
     if (num_tickets == 0) return true;
     trace.mark(TraceMark::sum_claimed);
     u32 ticket = claim_ticket();
@@ -45,9 +45,14 @@ class Summer {
       if (!arrived && !wait_all()) return false;
       if (!arrived) trace.mark(TraceMark::arrived);
       arrived = true;
-      const u32 token = ticket / tickets_per_token_;
-      const u32 first = (ticket - token * tickets_per_token_) * ticket_channels_;
-      sum<kSlots, kPieces>(token, first);
+      u32 token = ticket, piece = 0, channels = c_.g.hidden_granules * kGranule;
+      if (ticket >= whole_tokens_) {
+        const u32 index = ticket - whole_tokens_;
+        token = whole_tokens_ + index / pieces_per_token_;
+        piece = index % pieces_per_token_;
+        channels = piece_channels_;
+      }
+      sum<kSlots, kPieces>(token, piece * channels, channels);
       ticket = next;
     }
     trace.mark(TraceMark::summed);
@@ -71,7 +76,7 @@ class Summer {
   }
 
   template <int kSlots, int kPieces>
-  MEGAMOE_DEVICE void sum(u32 token, u32 first_channel) {
+  MEGAMOE_DEVICE void sum(u32 token, u32 first_channel, u32 channels) {
     const protocol::Geometry& g = c_.g;
     const u32 hidden = g.hidden_granules * kGranule;
     // Lane s knows slot s; slots without an expert have no contribution.
@@ -87,7 +92,7 @@ class Summer {
     const std::byte* const row = c_.m.peer(g.rank) + c_.m.symmetric().combine + token_bytes;
     std::byte* const y = reinterpret_cast<std::byte*>(state_.rank.y) + token_bytes;
     const std::int64_t slot_bytes = static_cast<std::int64_t>(g.capacity) * hidden * 2;
-    const u32 end = protocol::lesser(first_channel + ticket_channels_, hidden);
+    const u32 end = protocol::lesser(first_channel + channels, hidden);
     const u32 offset = lane() * 8;
     for (u32 base = first_channel + offset; base - offset < end; base += kPieces * kWarpChannels) {
       float total[kPieces][8] = {};
@@ -132,7 +137,7 @@ class Summer {
 
   const CtaState& state_;
   DeviceCall& c_;
-  u32 ticket_channels_, tickets_per_token_;
+  u32 whole_tokens_, piece_channels_, pieces_per_token_;
 };
 
 }  // namespace megamoe
