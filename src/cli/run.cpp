@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -25,7 +26,13 @@ constexpr const char* kExamples =
     "  megamoe run --model qwen3-30b-a3b --ranks 4 --virtual --tokens 0,8,48,192\n"
     "  megamoe run --hidden 512 --intermediate 256 --experts 16 --top-k 4 --precision bf16 --json\n"
     "  megamoe run --checkpoint model/ --layer 3 --input tokens.safetensors --output "
-    "y.safetensors\n";
+    "y.safetensors\n"
+    "\n"
+    "JSON: diff, worst_row and those of the model are null where no row was compared (rows_checked "
+    "is 0)\nand where non_finite_wrong is not 0: values of y that are NaN or Inf, or should be, "
+    "unlike the\nreference's; non_finite_same counts those that are as in the reference. "
+    "unwritten: "
+    "values of y that\nthe call left out. bitwise_repeatable is null for one call.\n";
 
 struct Run {
   RunRequest request;
@@ -61,9 +68,12 @@ nlohmann::json case_json(const Run& run) {
           {"notes", run.data.shape.notes}};
 }
 
-/// Differences are null where no row was compared (rows_checked = 0), and where a value is NaN or
-/// Inf and the reference's is not the same (non_finite_wrong > 0): JSON has no infinity.
-/// bitwise_repeatable is null for one call.
+/// JSON has no infinity.
+nlohmann::json finite_or_null(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
+}
+
+/// The footer of --help says when a field is null.
 nlohmann::json run_json(const Run& run) {
   nlohmann::json json = case_json(run);
   json.update({{"ok", run.ok()},
@@ -78,17 +88,17 @@ nlohmann::json run_json(const Run& run) {
                {"memory_bytes", run.output.memory_bytes},
                {"time_us", median(run.output.times_us)}});
   if (run.check.rows_checked > 0) {
-    json["diff"] = run.check.diff;
-    json["worst_row"] = run.check.worst_row;
+    json["diff"] = finite_or_null(run.check.diff);
+    json["worst_row"] = finite_or_null(run.check.worst_row);
     json["non_finite_same"] = run.check.same_non_finite;
     json["non_finite_wrong"] = run.check.wrong_non_finite;
     json["diff_bound"] = run.check.diff_bound;
     json["worst_row_bound"] = run.check.worst_row_bound;
   }
   if (run.check.agreement) {
-    json["model_diff"] = run.check.agreement->diff;
+    json["model_diff"] = finite_or_null(run.check.agreement->diff);
     json["model_diff_bound"] = run.check.agreement->diff_bound;
-    json["model_row_of_allowed"] = run.check.agreement->worst_row_of_allowed;
+    json["model_row_of_allowed"] = finite_or_null(run.check.agreement->worst_row_of_allowed);
   }
   if (run.request.repeat > 1) json["bitwise_repeatable"] = run.output.differing_calls() == 0;
   return json;
