@@ -9,10 +9,10 @@
 namespace megamoe {
 namespace {
 
-/// From this many rows per expert on, tokens go on the instruction's M.
-constexpr long kPrefillRowsPerExpert = 96;
-/// The most blocks of a group in prefill; a power of two.
-constexpr int kPrefillGroup = 8;
+/// From this many rows per expert on, tokens go on the instruction's M: an eighth of the experts of
+/// a random routing would have a second block of 64.
+constexpr long kPrefillRowsPerExpert = 56;
+constexpr int kMaxGroupBlocks = 8;
 
 long mean_rows_per_expert(const Problem& p, long global_num_tokens) {
   return ceil_div(global_num_tokens * p.top_k, static_cast<long>(p.experts));
@@ -35,10 +35,12 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
   const RingSlots slots = ring_slots(problem, block_rows);
   const int in_flight = ceil_div(kDesignCtas, problem.intermediate / kGranule);
   c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, slots.act - 1));
-  // Blocks of one expert read their weights from memory once per group. The rings hold a group
-  // beside those that are under way.
-  for (int group = c.family == Family::prefill ? kPrefillGroup : 1; group > 1; group /= 2) {
+  // Blocks of one expert read their weights from memory once per group: as many as have L1 tiles
+  // for all CTAs. The rings hold a group beside those that are under way.
+  const int l1_tiles = ceil_div(problem.intermediate, c.l1_tile_channels);
+  for (int group = kMaxGroupBlocks; group > 1; group /= 2) {
     const int lag = std::max(1, c.lag_blocks / group) * group;
+    if (group * l1_tiles > kDesignCtas) continue;
     if (2 * group > slots.pool || lag + 2 * group > slots.act) continue;
     c.group_blocks = group;
     c.lag_blocks = lag;
