@@ -66,8 +66,9 @@ struct Agent {
   AgentState state = AgentState::ready;
   Device* device = nullptr;  ///< set for the agent that holds its CTA's slot
   u64 history = 0;           ///< hash of its steps and of what they returned
-  u64 before_last[2] = {};   ///< the history before its last load, and before the one before that
+  u64 before_last[4] = {};   ///< the history before its last load, before the one before that ...
   u32 idle_loads = 0;        ///< loads in a row that have acquired nothing
+  u32 loads_per_poll = 2;    ///< of its wait: those of words, and that of the abort word
   u64 priority = 0;
   std::function<void()> body;
   Fibre fibre;

@@ -23,7 +23,7 @@ int command_list();
 // These end with a line `counts: PASSED FAILED 0`.
 int command_mutants(const Options& options);
 int command_explore(const Options& options);
-int command_model();
+int command_model(const Options& options);
 /// The three above.
 int command_prove(const Options& options);
 

@@ -1,137 +1,155 @@
 #include "sim/cta_roles.hpp"
 
 #include "protocol/combine.hpp"
+#include "protocol/leave.hpp"
 #include "protocol/ring.hpp"
 #include "protocol/tickets.hpp"
 
 namespace megamoe::sim {
 
-using protocol::lesser;
 using protocol::tag_of;
 
-void CtaRoles::arrive(SimCall& c, u64& barrier) {
-  c.env.fetch_add<Order::release, Scope::cta>(&barrier, u64{1});
-}
-
-bool CtaRoles::wait_for(SimCall& c, const u64& barrier, u64 target) {
-  if (is(c, Mutant::barrier_wait_unbounded)) {
-    while (c.env.load<Order::acquire, Scope::cta>(&barrier) < target) c.env.pause();
-    return true;
-  }
-  return protocol::wait_until(
-      c, protocol::Site{protocol::Phase::none, c.g.rank, 0, target},
-      [&] { return c.env.load<Order::acquire, Scope::cta>(&barrier); },
-      [&](u64 seen) { return seen >= target; });
-}
-
-bool CtaRoles::wait_inputs(SimCall& c, const Tile& tile) {
-  return tile.is_l2 ? protocol::wait_l1(c, tile.block.index)
-                    : protocol::wait_rows(c, tile.block.index);
-}
-
-bool CtaRoles::queue_tile(SimCall& c, CtaShared& shared, Tile tile) {
-  const u64 before = shared.tiles.size();
-  if (before >= kAhead && !wait_for(c, shared.computed, before - kAhead)) return false;
-  shared.tiles.push_back(std::move(tile));
-  arrive(c, shared.queued);
-  return true;
-}
-
-bool CtaRoles::queue_wave(SimCall& c, CtaShared& shared, const protocol::Plan& plan, u32 wave) {
-  const protocol::GemmSchedule schedule(c.g, plan.num_blocks());
-  const auto next = [&](Tile& tile) {
-    const u32 ticket = protocol::claim(c, &c.m.words(c.parity())->gemm_ticket[wave]);
-    if (ticket >= schedule.num_tickets()) return false;
-    const protocol::GemmTile t = schedule.tile(ticket);
-    const protocol::Block b = plan.block(t.block);
-    const u32 per_tile = t.is_l2 ? c.g.l2_tile_granules : c.g.l1_tile_granules;
-    const u32 all = t.is_l2 ? c.g.hidden_granules : c.g.intermediate_granules;
-    const u32 first = t.tile * per_tile;
-    tile = {false,
-            t.is_l2,
-            {plan.first_block + t.block, b.expert, b.rows},
-            first,
-            lesser(per_tile, all - first),
-            wave,
-            {}};
-    return true;
-  };
-  Tile tile;
-  while (next(tile)) {
-    Tile later;
-    if (is(c, Mutant::tickets_out_of_order) && next(later)) {
-      if (!wait_inputs(c, later) || !queue_tile(c, shared, later)) return false;
+bool CtaRoles::pull(SimCall& c, CtaShared& shared, Work& work) {
+  const protocol::Plan& plan = shared.plan.plan();
+  u32* const tickets = &c.m.words(c.parity())->pull_ticket[0];
+  u32 ticket = protocol::claim(c, tickets);
+  while (ticket < plan.num_chunks()) {
+    const u32 next = protocol::claim(c, tickets);
+    const protocol::PullChunk chunk = plan.chunk(ticket);
+    std::vector<protocol::PlanStorage::Position> from(chunk.rows);
+    std::vector<u32> index(chunk.rows);
+    for (u32 i = 0; i < chunk.rows; ++i) {
+      from[i] = shared.plan.locate(c.g, chunk.expert, chunk.row_in_expert + i);
+      if (!protocol::read_entry(c, 0, from[i].src, from[i].entry, index[i])) return false;
     }
-    if (!wait_inputs(c, tile) || !queue_tile(c, shared, tile)) return false;
+    if (!protocol::wait_pool_slot(c, chunk.block)) return false;
+    for (u32 i = 0; i < chunk.rows; ++i)
+      work.pull_row(from[i].src, index[i], chunk.block, chunk.row_in_block + i);
+    protocol::publish_rows(c, chunk.block, chunk.ready_units);
+    ticket = next;
   }
   return true;
 }
 
-bool CtaRoles::scheduler(SimCall& c, CtaShared& shared) {
-  protocol::PlanStorage plan(c.g);
-  for (u32 wave = 0; wave < c.g.num_waves; ++wave) {
-    if (!plan.read(c, wave) || !queue_wave(c, shared, plan.plan(), wave)) return false;
-  }
-  Tile end;
-  end.last = true;
-  return queue_tile(c, shared, end);
+namespace {
+
+/// Hands a tile to the publisher.
+bool push_done(SimCall& c, CtaShared& shared, u64& at, const TileInfo& tile) {
+  const u64 slot = at % CtaShared::kDoneSlots;
+  CtaShared::Done& done = shared.done[slot];
+  if (!is(c, Mutant::done_slot_not_awaited) &&
+      !wait_barrier(c, done.empty, at / CtaShared::kDoneSlots))
+    return false;
+  fill_shared(c, CellKind::done_slot, slot, at);
+  done.info = tile;
+  arrive(c, done.full);
+  ++at;
+  return true;
 }
 
-bool CtaRoles::loader(SimCall& c, CtaShared& shared, Work& work) {
-  for (u64 i = 0;; ++i) {
-    if (!wait_for(c, shared.queued, i + 1)) return false;
-    if (i >= kStages && !wait_for(c, shared.consumed, i + 1 - kStages)) return false;
-    Tile& tile = shared.tiles[i];
-    if (tile.last) return true;
-    tile.rows = tile.is_l2 ? work.load_act(tile.block) : work.load_pool(tile.block);
-    c.env.machine().async_arrive(c.env.agent(), &shared.loaded);
+bool pop_done(SimCall& c, CtaShared& shared, u64& at, TileInfo& tile) {
+  const u64 slot = at % CtaShared::kDoneSlots;
+  CtaShared::Done& done = shared.done[slot];
+  if (!wait_barrier(c, done.full, at / CtaShared::kDoneSlots + 1)) return false;
+  expect_shared(c, CellKind::done_slot, slot, at);
+  tile = done.info;
+  arrive(c, done.empty);
+  ++at;
+  return true;
+}
+
+/// Uses up one stage of the ring.
+void consume_stage(SimCall& c, CtaShared& shared, u64 at) {
+  CtaShared::Stage& stage = shared.stage(at);
+  const bool early = is(c, Mutant::stage_released_early);
+  if (early) arrive(c, stage.empty);
+  expect_shared(c, CellKind::stage, at % shared.shape.stages, at);
+  if (!early) arrive(c, stage.empty);
+}
+
+void store_results(Work& work, const TileInfo& tile, const std::vector<u64>& rows) {
+  if (tile.is_l2) {
+    work.store_combine(tile.block, tile.first_granule, tile.granules, rows);
+  } else {
+    work.store_act(tile.block, tile.first_granule, tile.granules, rows);
   }
 }
 
-bool CtaRoles::math(SimCall& c, CtaShared& shared, Work& work) {
-  for (u64 i = 0;; ++i) {
-    if (!wait_for(c, shared.queued, i + 1)) return false;
-    const Tile& tile = shared.tiles[i];
-    if (tile.last) {
-      arrive(c, shared.computed);
+/// Until the ring says that no tile follows. False: patience ran out.
+bool consume_tiles(SimCall& c, CtaShared& shared, Work& work, u64& finished) {
+  u64 at = 0;
+  const auto wait_full = [&] {
+    return wait_barrier(c, shared.stage(at).full, 2 * (shared.round(at) + 1));
+  };
+  for (;;) {
+    if (!wait_full()) return false;
+    const TileInfo tile = shared.stage(at).info;
+    if (tile.end) {
+      expect_shared(c, CellKind::stage, at % shared.shape.stages, at);
       return true;
     }
-    if (!wait_for(c, shared.loaded, i + 1)) return false;
-    arrive(c, shared.consumed);
-    if (tile.is_l2) {
-      work.store_combine(tile.block, tile.first_granule, tile.granules, tile.rows);
-    } else {
-      if (is(c, Mutant::act_slot_not_awaited)) {
-        c.env.fence_proxy_async_to_generic();
-      } else if (!protocol::wait_act_slot(c, tile.block.index)) {
-        return false;
-      }
-      work.store_act(tile.block, tile.first_granule, tile.granules, tile.rows);
+    const std::vector<u64> rows = shared.stage(at).rows;
+    for (u32 stage = 0; stage < shared.shape.tile_stages; ++stage, ++at) {
+      if (stage > 0 && !wait_full()) return false;
+      consume_stage(c, shared, at);
     }
-    arrive(c, shared.computed);
+    const bool early = is(c, Mutant::pushed_before_stores);
+    if (early && !push_done(c, shared, finished, tile)) return false;
+    store_results(work, tile, rows);
+    if (!early && !push_done(c, shared, finished, tile)) return false;
   }
 }
 
-void CtaRoles::publish(SimCall& c, Work& work, const Tile& tile) {
-  if (!tile.is_l2) {
-    protocol::publish_l1(c, tile.block.index, tile.granules);
-    return;
-  }
-  for (u32 row = 0; row < tile.block.rows;) {
-    const u32 src = tag_of(work.row_meta(tile.block, row));
-    const u32 begin = row;
-    while (row < tile.block.rows && tag_of(work.row_meta(tile.block, row)) == src) ++row;
-    protocol::publish_contributions(c, tile.wave, src, row - begin, tile.granules);
-  }
-  protocol::publish_l2(c, tile.block.index, tile.granules);
+}  // namespace
+
+bool CtaRoles::math(SimCall& c, CtaShared& shared, Work& work) {
+  u64 finished = 0;
+  const bool ok = consume_tiles(c, shared, work, finished);
+  TileInfo end;
+  end.end = true;
+  return push_done(c, shared, finished, end) && ok;
 }
 
-bool CtaRoles::publisher(SimCall& c, CtaShared& shared, Work& work) {
-  for (u64 i = 0;; ++i) {
-    if (!wait_for(c, shared.computed, i + 1)) return false;
-    if (shared.tiles[i].last) return true;
-    publish(c, work, shared.tiles[i]);
+bool CtaRoles::publish(SimCall& c, CtaShared& shared, Work& work) {
+  if (protocol::claim(c, &c.m.words(c.parity())->clear_ticket) == 0)
+    protocol::clear_other_parity(c);
+  TileInfo tile;
+  for (u64 at = 0;;) {
+    if (!pop_done(c, shared, at, tile)) return false;
+    if (tile.end) return true;
+    if (!tile.is_l2) {
+      protocol::publish_l1(c, tile.block.index, tile.granules);
+      continue;
+    }
+    for (u32 row = 0; row < tile.block.rows;) {
+      const u32 src = tag_of(work.row_meta(tile.block, row));
+      const u32 begin = row;
+      while (row < tile.block.rows && tag_of(work.row_meta(tile.block, row)) == src) ++row;
+      protocol::publish_contributions(c, 0, src, row - begin, tile.granules);
+    }
+    protocol::publish_l2(c, tile.block.index, tile.granules);
   }
+}
+
+bool CtaRoles::sum(SimCall& c, const CtaShared& shared, Work& work) {
+  const u32 pieces = protocol::div_up(c.g.hidden_granules, shared.shape.sum_granules);
+  const u32 num_tickets = c.num_tokens * pieces;
+  if (num_tickets == 0) return true;
+  u32* const tickets = &c.m.words(c.parity())->sum_ticket[0];
+  bool arrived = false;
+  u32 ticket = protocol::claim(c, tickets);
+  while (ticket < num_tickets) {
+    const u32 next = protocol::claim(c, tickets);
+    for (u32 dst = 0; !arrived && dst < c.g.ranks; ++dst) {
+      if (!protocol::wait_arrived(c, 0, dst)) return false;
+    }
+    arrived = true;
+    const u32 first = ticket % pieces * shared.shape.sum_granules;
+    work.sum_piece(ticket / pieces, first,
+                   protocol::lesser(shared.shape.sum_granules, c.g.hidden_granules - first));
+    ticket = next;
+  }
+  return true;
 }
 
 }  // namespace megamoe::sim

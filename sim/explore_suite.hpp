@@ -17,7 +17,8 @@ struct ExplorationCase {
   Scenario scenario;
   Bounds bounds = {};
   Mutant mutant = Mutant::none;
-  bool only_deep = false;  ///< takes long
+  bool only_deep = false;     ///< takes long
+  const char* expected = "";  ///< of a mutant: what its failure must say; see MutantInfo
 };
 std::span<const ExplorationCase> explorations();
 

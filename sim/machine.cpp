@@ -91,7 +91,8 @@ u64 Machine::perform(Agent& agent, Op& op, u32 word) {
       break;
   }
   if (op.kind == OpKind::load) {
-    agent.before_last[1] = agent.before_last[0];
+    std::copy_backward(agent.before_last, std::end(agent.before_last) - 1,
+                       std::end(agent.before_last));
     agent.before_last[0] = agent.history;
     agent.idle_loads = seen.says_nothing_new ? agent.idle_loads + 1 : 0;
   } else {
@@ -157,15 +158,15 @@ void Machine::flush(Agent& agent) {
   }
 }
 
-void Machine::pause(Agent& agent) {
+void Machine::pause(Agent& agent, u32 loads) {
   // Whoever read an old value, or missed a store since, polls again.
   bool up_to_date = !agent.polled_stale;
   for (const Poll& poll : agent.polls) {
-    if (words_.choices(agent, poll.word, poll.scope) > 1) up_to_date = false;
+    if (!words_.is_newest(agent, poll.word, poll.store, poll.scope)) up_to_date = false;
   }
   agent.polled_stale = false;
-  // A poll in vain, two loads with that of the abort word, leaves the agent where it was.
-  if (agent.idle_loads >= 2) agent.history = agent.before_last[1];
+  // A poll in vain leaves the agent where it was.
+  if (agent.idle_loads >= loads) agent.history = agent.before_last[loads - 1];
   agent.idle_loads = 0;
   if (up_to_date && !agent.polls.empty()) {
     scheduler_.wait();
@@ -230,7 +231,10 @@ std::string Machine::describe_deadlock() const {
     if (agent->state == AgentState::done) continue;
     text += "\n  " + to_string(agent->who);
     if (agent->state == AgentState::pending) text += " has no slot on its device";
-    if (agent->waits_for_exits) text += " waits for the end of its kernel or role";
+    if (agent->waits_for_exits) {
+      text += " waits for the end of its kernel or role";
+      continue;
+    }
     for (const Poll& poll : agent->polls) {
       const Word& word = words_.word(poll.word);
       text +=

@@ -30,7 +30,8 @@ class Machine {
   void store(Agent& agent, const Access& access, u64 value);
   u64 fetch_add(Agent& agent, const Access& access, u64 value);
   bool compare_exchange(Agent& agent, const Access& access, u64 expected, u64 desired);
-  void pause(Agent& agent);
+  /// After a poll in vain of `loads` loads.
+  void pause(Agent& agent, u32 loads = 2);
   void fence(Agent& agent, bool to_async);
   [[nodiscard]] u64 now() const { return time_; }
 

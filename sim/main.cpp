@@ -13,7 +13,7 @@ constexpr const char* kUsage =
     "       megamoe_sim replay SCENARIO --seed S [--mutant NAME]\n"
     "       megamoe_sim mutants [--seeds N]\n"
     "       megamoe_sim explore [CASE|all] [--deep] [--trace]\n"
-    "       megamoe_sim model\n"
+    "       megamoe_sim model [PART OF A NAME|all] [--deep]\n"
     "       megamoe_sim prove [--seeds N] [--deep]      mutants, explore and model\n"
     "       megamoe_sim list\n";
 
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   if (command == "replay") return megamoe::sim::command_replay(options);
   if (command == "mutants") return megamoe::sim::command_mutants(options);
   if (command == "explore") return megamoe::sim::command_explore(options);
-  if (command == "model") return megamoe::sim::command_model();
+  if (command == "model") return megamoe::sim::command_model(options);
   if (command == "prove") return megamoe::sim::command_prove(options);
   if (command == "list") return megamoe::sim::command_list();
   std::fprintf(stderr, "megamoe_sim: unknown command '%s'\n%s", command.c_str(), kUsage);

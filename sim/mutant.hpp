@@ -50,6 +50,15 @@ enum class Mutant : unsigned char {
   // Rings and tickets.
   pool_slot_not_awaited,
   act_slot_not_awaited,
+  peek_waits,
+  peek_without_act_slot,
+  metadata_in_pool_slots,
+  // Rings inside a CTA.
+  stage_not_awaited,
+  stage_released_early,
+  done_slot_not_awaited,
+  pushed_before_stores,
+  // Tickets.
   lag_of_act_slots,
   rows_ready_deferred,
   l1_done_deferred,
@@ -67,6 +76,7 @@ enum class Mutant : unsigned char {
   // Faults.
   abort_not_sent,
   abort_not_checked,
+  consumers_not_told,
   barrier_wait_unbounded,
   no_deadline,
   reset_keeps_abort,
@@ -83,7 +93,12 @@ struct MutantInfo {
   const char* name;
   const char* rule;      ///< what it breaks, in the words of PROTOCOL.md
   const char* scenario;  ///< that turns red
+  /// What the failure must say, in words of its text: `a&b|c` is a and b, or c. A failure of
+  /// another kind does not show that the rule is watched.
+  const char* expected = "";
 };
+/// True if a failure's text says what is expected.
+bool is_expected(std::string_view expected, std::string_view failure);
 /// Those that must turn their scenario red.
 std::span<const MutantInfo> mutants();
 /// Those that must stay green: the protocol keeps a rule that nothing in it depends on. `rule` says

@@ -102,16 +102,16 @@ constexpr Weakening kWeakenings[] = {
      Scope::gpu},
 };
 
-/// A mutant that leaves out one proxy fence.
+/// A mutant that leaves out one proxy fence. Every role sums, after its last wait for `arrived`.
 struct MissingFence {
   Mutant mutant;
   bool to_async;
   bool by_courier;
-  bool after_arrived;  ///< of the courier's two, the one of the sum
+  bool of_sum;
 };
 constexpr MissingFence kMissingFences[] = {
     {Mutant::no_fence_after_pull, true, true, false},
-    {Mutant::no_fence_before_sum, true, true, true},
+    {Mutant::no_fence_before_sum, true, false, true},
     {Mutant::no_fence_before_pool_reuse, false, true, false},
     {Mutant::no_fence_after_l1, true, false, false},
     {Mutant::no_fence_before_act_reuse, false, false, false},
@@ -141,9 +141,8 @@ void Mutation::weaken(const Agent& agent, const WordName& word, Op& op) const {
 bool Mutation::drops_fence(const Agent& agent, bool to_async, WordKind last) const {
   for (const MissingFence& f : kMissingFences) {
     if (f.mutant != mutant_ || f.to_async != to_async) continue;
-    if (f.by_courier != (agent.who.role == Role::courier)) continue;
-    if (f.by_courier && to_async && f.after_arrived != (last == WordKind::arrived)) continue;
-    return true;
+    if (f.of_sum != (last == WordKind::arrived)) continue;
+    if (f.of_sum || f.by_courier == (agent.who.role == Role::courier)) return true;
   }
   return false;
 }
@@ -242,6 +241,9 @@ void Mutation::change_tickets(const Agent& agent, const WordName& word, Op& op) 
       if (op.kind == OpKind::load && word.kind == WordKind::l1_done &&
           agent.who.role == Role::courier)
         skip_with(op, ~0U);
+      break;
+    case Mutant::act_slot_not_awaited:
+      if (op.kind == OpKind::load && word.kind == WordKind::l2_done) skip_with(op, ~0U);
       break;
     case Mutant::rows_ready_deferred:
       op.defer = is_add(op, word, WordKind::rows_ready);

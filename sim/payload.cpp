@@ -8,7 +8,8 @@ namespace megamoe::sim {
 
 std::string to_string(const CellName& cell) {
   static constexpr const char* kNames[kCellKinds] = {
-      "x", "x_scales", "topk", "pool", "pool_scales", "row_meta", "act", "combine", "y"};
+      "x",   "x_scales", "topk", "pool",  "pool_scales", "row_meta",
+      "act", "combine",  "y",    "stage", "done_slot"};
   std::string text = cell.group == 0 ? "" : "layer" + std::to_string(cell.group) + ".";
   text += std::string(kNames[static_cast<std::size_t>(cell.kind)]) + "@";
   return text + std::to_string(cell.owner) + "[" + std::to_string(cell.i) + "][" +

@@ -19,9 +19,11 @@ enum class CellKind : unsigned char {
   row_meta,     ///< [metadata slot][row]
   act,          ///< a granule of an activated row with its scale; [slot][row][granule]
   combine,      ///< a granule of a contribution; [contribution][token][granule]
-  y,            ///< [token]
+  y,            ///< a granule of a token's sum; [token][granule]
+  stage,        ///< of a CTA's ring of operands; [cta][stage]
+  done_slot,    ///< of a CTA's done ring; [cta][slot]
 };
-inline constexpr std::size_t kCellKinds = 9;
+inline constexpr std::size_t kCellKinds = 11;
 
 enum class Proxy : unsigned char { generic, async };
 

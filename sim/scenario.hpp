@@ -17,6 +17,7 @@ enum class Roles : unsigned char {
 enum class Trouble : unsigned char {
   none,
   dead_rank,     ///< the last rank never makes call 2; then all reset and go on
+  stuck_rank,    ///< the last rank stops in call 2 once its counts are out; then reset
   caller_abort,  ///< rank 0's host aborts in call 2, which the last rank never makes; then reset
   missing_cta,   ///< one CTA of rank 0 never starts in the last call
 };

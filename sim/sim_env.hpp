@@ -30,7 +30,7 @@ class SimEnv {
     return machine_->compare_exchange(*agent_, {word, sizeof(T), O, S}, expected, desired);
   }
   [[nodiscard]] u64 now() const { return machine_->now(); }
-  void pause() { machine_->pause(*agent_); }
+  void pause() { machine_->pause(*agent_, agent_->loads_per_poll); }
   void fence_proxy_generic_to_async() { machine_->fence(*agent_, true); }
   void fence_proxy_async_to_generic() { machine_->fence(*agent_, false); }
 

@@ -65,6 +65,15 @@ u32 WordMemory::choices(const Agent& agent, u32 word, Scope scope) const {
   return count;
 }
 
+bool WordMemory::is_newest(const Agent& agent, u32 word, u32 store, Scope scope) const {
+  const Word& w = words_[word];
+  if (oldest(agent, w) > store) return false;
+  for (auto i = static_cast<u32>(w.stores.size()); i-- > store + 1;) {
+    if (visible(agent, w.stores[i], scope)) return false;
+  }
+  return true;
+}
+
 void WordMemory::acquire(Agent& agent, const Store& store, Scope scope) {
   for (const Release& release : store.releases) {
     if (reaches(release.slot, release.scope, agent.slot) &&

@@ -80,6 +80,9 @@ class WordMemory {
 
   /// How many stores a load could return, at least 1.
   u32 choices(const Agent& agent, u32 word, Scope scope) const;
+  /// True if another load could only return store number `store` again. What the agent has learned
+  /// since it read that store counts too.
+  bool is_newest(const Agent& agent, u32 word, u32 store, Scope scope) const;
   /// Returns the store that is `age` before the newest visible one.
   Observed load(Agent& agent, u32 word, const Access& access, u32 age);
   void store(Agent& agent, u32 word, const Access& access, u64 value);

@@ -24,6 +24,12 @@ void Work::expect(u64 seen, u64 expected, const char* what, const CellName& at) 
                 describe(seen) + " in " + to_string(at) + ", expected " + describe(expected));
 }
 
+CellName Work::meta(u32 block, u32 row) const {
+  const bool few = machine_.mutation().is(Mutant::metadata_in_pool_slots);
+  const u32 slots = few ? d_.g->pool_slots : d_.g->meta_slots();
+  return cell(CellKind::row_meta, d_.g->rank, block % slots, row);
+}
+
 std::int64_t Work::expert_id(u32 token, u32 slot) {
   const CellName at = cell(CellKind::topk, d_.g->rank, token);
   const u64 call = machine_.read(agent_, at, Proxy::generic);
@@ -37,16 +43,14 @@ void Work::pull_row(u32 src, u32 index, u32 block, u32 row_in_block) {
   const u64 tag = data_tag(d_.call, src, token, 0);
   const CellName x = cell(CellKind::x, src, token);
   const CellName scales = cell(CellKind::x_scales, src, token);
-  expect(machine_.read(agent_, x, Proxy::async), tag, "pulling", x);
-  expect(machine_.read(agent_, scales, Proxy::async), tag, "pulling", scales);
+  expect(machine_.read(agent_, x, d_.pulls), tag, "pulling", x);
+  expect(machine_.read(agent_, scales, d_.scales), tag, "pulling", scales);
   machine_.complete_async(agent_);
   const u32 slot = block % d_.g->pool_slots;
   machine_.write(agent_, cell(CellKind::pool_scales, d_.g->rank, slot, row_in_block),
                  Proxy::generic, tag);
-  machine_.write(agent_,
-                 cell(CellKind::row_meta, d_.g->rank, block % d_.g->meta_slots(), row_in_block),
-                 Proxy::generic, protocol::row_meta(src, index));
-  machine_.write(agent_, cell(CellKind::pool, d_.g->rank, slot, row_in_block), d_.rings, tag);
+  machine_.write(agent_, meta(block, row_in_block), Proxy::generic, protocol::row_meta(src, index));
+  machine_.write(agent_, cell(CellKind::pool, d_.g->rank, slot, row_in_block), d_.pulls, tag);
   if (!machine_.mutation().is(Mutant::pull_copy_not_awaited)) machine_.complete_async(agent_);
 }
 
@@ -94,12 +98,12 @@ void Work::store_combine(const BlockRef& block, u32 first_granule, u32 granules,
                          const std::vector<u64>& rows) {
   machine_.step(agent_, "L2 stores block", block.index);
   for (u32 row = 0; row < block.rows; ++row) {
-    const u64 meta = row_meta(block, row);
-    const u32 src = tag_of(meta);
-    const u32 token = value_of(meta) / d_.g->contributions;
-    const u32 slot = value_of(meta) % d_.g->contributions;
+    const u64 from = row_meta(block, row);
+    const u32 src = tag_of(from);
+    const u32 token = value_of(from) / d_.g->contributions;
+    const u32 slot = value_of(from) % d_.g->contributions;
     expect(rows[row], data_tag(d_.call, src, token, block.expert + 1), "L2",
-           cell(CellKind::row_meta, d_.g->rank, block.index % d_.g->meta_slots(), row));
+           meta(block.index, row));
     for (u32 k = first_granule; k < first_granule + granules; ++k)
       machine_.write(agent_, cell(CellKind::combine, src, slot, token, k), Proxy::generic,
                      rows[row]);
@@ -107,9 +111,7 @@ void Work::store_combine(const BlockRef& block, u32 first_granule, u32 granules,
 }
 
 u64 Work::row_meta(const BlockRef& block, u32 row) {
-  return machine_.read(agent_,
-                       cell(CellKind::row_meta, d_.g->rank, block.index % d_.g->meta_slots(), row),
-                       Proxy::generic);
+  return machine_.read(agent_, meta(block.index, row), Proxy::generic);
 }
 
 void Work::l1_accumulate(const BlockRef& block, u32 /*first_granule*/, u32 /*granules*/) {
@@ -133,21 +135,25 @@ u32 Work::expert_of(u32 token, u32 slot) {
   return protocol::is_expert(*d_.g, id) ? protocol::destination(*d_.g, id).local_expert + 1 : 0;
 }
 
+void Work::sum_piece(u32 token, u32 first_granule, u32 granules) {
+  for (u32 slot = 0; slot < d_.g->contributions; ++slot) {
+    const u32 expert = expert_of(token, slot);
+    for (u32 k = first_granule; expert != 0 && k < first_granule + granules; ++k) {
+      const CellName at = cell(CellKind::combine, d_.g->rank, slot, token, k);
+      expect(machine_.read(agent_, at, d_.sums), data_tag(d_.call, d_.g->rank, token, expert),
+             "the sum", at);
+    }
+  }
+  machine_.complete_async(agent_);
+  for (u32 k = first_granule; k < first_granule + granules; ++k)
+    machine_.write(agent_, cell(CellKind::y, d_.g->rank, token, k), Proxy::generic,
+                   data_tag(d_.call, d_.g->rank, token, 0));
+}
+
 void Work::sum_tokens(u32 first, u32 count) {
   machine_.step(agent_, "sum from token", first);
-  for (u32 token = first; token < first + count; ++token) {
-    for (u32 slot = 0; slot < d_.g->contributions; ++slot) {
-      const u32 expert = expert_of(token, slot);
-      for (u32 k = 0; expert != 0 && k < d_.g->hidden_granules; ++k) {
-        const CellName at = cell(CellKind::combine, d_.g->rank, slot, token, k);
-        expect(machine_.read(agent_, at, d_.sums), data_tag(d_.call, d_.g->rank, token, expert),
-               "the sum", at);
-      }
-    }
-    machine_.complete_async(agent_);
-    machine_.write(agent_, cell(CellKind::y, d_.g->rank, token), Proxy::generic,
-                   data_tag(d_.call, d_.g->rank, token, 0));
-  }
+  for (u32 token = first; token < first + count; ++token)
+    sum_piece(token, 0, d_.g->hidden_granules);
 }
 
 }  // namespace megamoe::sim

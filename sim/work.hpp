@@ -15,8 +15,11 @@ struct CallData {
   const RoutingTable* routing = nullptr;
   u32 group = 0;
   u32 call = 0;
-  Proxy rings = Proxy::async;  ///< how rows are copied to the pool, and both rings are read
-  Proxy sums = Proxy::async;   ///< how combine slots are read
+  Proxy pulls = Proxy::async;       ///< how rows are copied to the pool
+  Proxy scales = Proxy::async;      ///< how their scales are read
+  Proxy rings = Proxy::async;       ///< how both rings are read
+  bool stops_after_counts = false;  ///< a rank that dies in mid-call
+  Proxy sums = Proxy::async;        ///< how combine slots are read
 };
 
 /// The value of a payload cell: which call's token of which rank it belongs to, and which expert
@@ -31,10 +34,13 @@ class Work {
   Work(Machine& machine, Agent& agent, const CallData& data)
       : machine_(machine), agent_(agent), d_(data) {}
 
+  [[nodiscard]] const CallData& call() const { return d_; }
+
   // For the courier.
   [[nodiscard]] std::int64_t expert_id(u32 token, u32 slot);
   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block);
   void sum_tokens(u32 first, u32 count);
+  void sum_piece(u32 token, u32 first_granule, u32 granules);
 
   // For the GEMM agent.
   void l1_accumulate(const protocol::BlockRef& block, u32 first_granule, u32 granules);
@@ -54,6 +60,7 @@ class Work {
   [[nodiscard]] CellName cell(CellKind kind, u32 owner, u32 i, u32 j = 0, u32 k = 0) const {
     return {kind, d_.group, owner, i, j, k};
   }
+  [[nodiscard]] CellName meta(u32 block, u32 row) const;
   void expect(u64 seen, u64 expected, const char* what, const CellName& cell) const;
   /// The local expert + 1 that a slot of one of this rank's tokens is for.
   [[nodiscard]] u32 expert_of(u32 token, u32 slot);

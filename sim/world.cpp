@@ -1,5 +1,6 @@
 #include "sim/world.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/random.hpp"
@@ -41,7 +42,7 @@ World::World(const Scenario& scenario, u64 seed, Mutant mutant, Policy& policy,
   machine_ = std::make_unique<Machine>(policy, max_steps(s_), all_places, make_payload(all_places),
                                        make_mutation(mutant), live_trace);
   add_words();
-  if (s_.trouble == Trouble::dead_rank || s_.trouble == Trouble::caller_abort)
+  if (s_.trouble != Trouble::none && s_.trouble != Trouble::missing_cta)
     machine_->set_deadline(kDeadlineNs);
   for (u32 g = 0; g < s_.layers; ++g) reset_words(g);
 }
@@ -49,6 +50,12 @@ World::World(const Scenario& scenario, u64 seed, Mutant mutant, Policy& policy,
 void World::vary_sizes(u64 seed) {
   Random random(seed ^ 0x5151U);
   warps_ = s_.roles == Roles::warps || (s_.roles == Roles::either && random.percent(50));
+  if (s_.waves > 1) warps_ = false;  // the kernel has one
+  Random shapes(seed ^ 0x57A6U);
+  shape_.stages = 2 + shapes.below(CtaShared::kMaxStages - 1);
+  constexpr u32 kTileStages[] = {1, 1, 2, 4};
+  shape_.tile_stages = kTileStages[shapes.below(4)];
+  shape_.sum_granules = 1 + shapes.below(2);
   if (!s_.random_sizes) return;
   s_.pool_slots = 1 + random.below(3);
   s_.act_slots = 2 + random.below(2);
@@ -152,7 +159,9 @@ Payload World::make_payload(const std::vector<Place>& all_places) const {
   set(CellKind::row_meta, g.meta_slots(), g.block_rows, 1);
   set(CellKind::act, g.act_slots, g.block_rows, g.intermediate_granules);
   set(CellKind::combine, g.contributions, s_.capacity, g.hidden_granules);
-  set(CellKind::y, s_.capacity, 1, 1);
+  set(CellKind::y, s_.capacity, g.hidden_granules, 1);
+  set(CellKind::stage, std::max(s_.ctas, s_.slots), CtaShared::kMaxStages, 1);
+  set(CellKind::done_slot, std::max(s_.ctas, s_.slots), CtaShared::kDoneSlots, 1);
   return {all_places, s_.layers, s_.ranks, shapes};
 }
 

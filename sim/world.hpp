@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "protocol/leave.hpp"
-#include "sim/cta_roles.hpp"
+#include "sim/cta_shared.hpp"
 #include "sim/machine.hpp"
 #include "sim/routing.hpp"
 #include "sim/scenario.hpp"
@@ -70,6 +70,8 @@ class World {
   bool was_given_up(const Launch& l);
   void stage(Launch& l, Agent& self, u32 call);
   void launch(Launch& l, Agent& self, u32 call);
+  /// Nothing, or who gave up the call of this rank, and where.
+  std::string why_given_up(const Group& g, u32 rank);
   void check_results(Launch& l, Agent& self, u32 call);
   void check_fault(Launch& l, u64 started);
   void meet_and_reset(Agent& self);
@@ -77,9 +79,9 @@ class World {
 
   void cta(Launch& l, Agent& self, u32 call);
   protocol::Entry enter(Launch& l, SimEnv& env, u32 call);
-  bool run_roles(Launch& l, Agent& self, SimCall& c, const CallData& data);
   bool run_threads(Agent& self, SimCall& c, const CallData& data);
   bool run_warps(Agent& self, SimCall& c, const CallData& data);
+  void name_barriers(const CtaShared& shared, u32 rank, u32 cta);
   Agent& spawn(Agent& parent, Role role, u32 index, std::function<void(Agent&)> body);
   [[nodiscard]] bool is(Mutant m) const { return machine_->mutation().is(m); }
   [[nodiscard]] bool is_troubled(u32 call) const;
@@ -89,6 +91,7 @@ class World {
   u64 seed_;
   Mutant mutant_;
   bool warps_ = false;
+  CtaShape shape_;
   std::vector<Group> groups_;
   std::vector<Device> devices_;
   std::vector<Launch> launches_;

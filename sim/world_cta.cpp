@@ -1,6 +1,8 @@
 #include "protocol/agents/courier.hpp"
 #include "protocol/agents/gemm_agent.hpp"
 #include "protocol/leave.hpp"
+#include "sim/cta_roles.hpp"
+#include "sim/cta_scheduler.hpp"
 #include "sim/random.hpp"
 #include "sim/world.hpp"
 
@@ -59,18 +61,20 @@ void World::cta(Launch& l, Agent& self, u32 call) {
   for (u32 i = 0; i < roles_per_cta(); ++i)
     machine_->set_call(self.slot + 2 * i,
                        {call, entry.epoch, entry.grid, g.geometry[rank].l2_tile_granules});
-  if (!protocol::may_start(c)) return;
   Random random(seed_ ^ mix(call * 128 + rank));
   CallData data{&g.geometry[rank], g.routing.get(), l.group, call};
-  if (!warps_ && random.percent(30)) data.rings = Proxy::generic;
-  if (random.percent(30)) data.sums = Proxy::generic;
-  if (!run_roles(l, self, c, data)) return;
+  if (warps_) {
+    data.scales = data.sums = Proxy::generic;
+    if (random.percent(50)) data.pulls = Proxy::generic;  // as in decode
+  } else {
+    if (random.percent(30)) data.pulls = data.rings = Proxy::generic;
+    if (random.percent(30)) data.sums = Proxy::generic;
+  }
+  data.stops_after_counts =
+      s_.trouble == Trouble::stuck_rank && is_troubled(call) && rank == s_.ranks - 1;
+  if (!(warps_ ? run_warps(self, c, data) : run_threads(self, c, data))) return;
   if (!protocol::last_out(c)) return;
   protocol::finish(c, g.memory[l.first_rank].local_header(), l.ranks);
-}
-
-bool World::run_roles(Launch& /*l*/, Agent& self, SimCall& c, const CallData& data) {
-  return warps_ ? run_warps(self, c, data) : run_threads(self, c, data);
 }
 
 namespace {
@@ -84,6 +88,7 @@ SimCall call_of(const SimCall& c, SimEnv& env, Role role) {
 }  // namespace
 
 bool World::run_threads(Agent& self, SimCall& c, const CallData& data) {
+  if (!protocol::may_start(c)) return false;
   bool gemms_done = false;
   const auto gemms = [this, &c, &data, &gemms_done](Agent& agent) {
     SimEnv env(*machine_, agent);
@@ -103,36 +108,43 @@ bool World::run_threads(Agent& self, SimCall& c, const CallData& data) {
 }
 
 bool World::run_warps(Agent& self, SimCall& c, const CallData& data) {
-  CtaShared shared;
-  WordMemory& words = machine_->words();
-  u32 index = 0;
-  for (const u64* barrier : {&shared.queued, &shared.loaded, &shared.consumed, &shared.computed})
-    words.add_word(barrier, {WordKind::barrier, c.g.rank, self.who.cta, 0, index++});
-  bool done[5] = {};
-  const auto role = [&](Role r, u32 i, auto run) {
-    return &spawn(self, r, i, [this, &c, &data, &done, r, i, run](Agent& agent) {
+  Work work(*machine_, self, data);
+  CtaShared shared(c.g, shape_);
+  if (!CtaRoles::route(c, work) || !shared.plan.read(c, 0)) return false;
+  name_barriers(shared, c.g.rank, self.who.cta);
+  bool all_done = true;
+  const auto role = [&](Role r, u32 i, auto body) {
+    return &spawn(self, r, i, [this, &c, &data, &shared, &all_done, r, body](Agent& agent) {
       SimEnv env(*machine_, agent);
       SimCall call = call_of(c, env, r);
-      Work work(*machine_, agent, data);
-      done[i - 1] = run(call, work);
+      Work its_work(*machine_, agent, data);
+      const bool done = body(call, shared, its_work) && CtaRoles::sum(call, shared, its_work);
+      all_done = all_done && done;
     });
   };
-  const std::vector<Agent*> roles = {
-      role(Role::scheduler, 1,
-           [&](SimCall& call, Work&) { return CtaRoles::scheduler(call, shared); }),
-      role(Role::loader, 2,
-           [&](SimCall& call, Work& work) { return CtaRoles::loader(call, shared, work); }),
-      role(Role::math, 3,
-           [&](SimCall& call, Work& work) { return CtaRoles::math(call, shared, work); }),
-      role(Role::publisher, 4,
-           [&](SimCall& call, Work& work) { return CtaRoles::publisher(call, shared, work); }),
-      role(Role::courier, 5, [](SimCall& call, Work& work) {
-        return protocol::Courier<SimEnv, Work>(call, work).run();
-      })};
-  Work work(*machine_, self, data);
-  const bool courier_done = protocol::Courier<SimEnv, Work>(c, work).run();
-  machine_->scheduler().join(roles);
-  return courier_done && done[0] && done[1] && done[2] && done[3] && done[4];
+  const auto schedule = [](SimCall& call, CtaShared& s, Work& w) {
+    return TileScheduler(call, s, w).run();
+  };
+  machine_->scheduler().join(
+      {role(Role::scheduler, 1, schedule), role(Role::courier, 2, &CtaRoles::pull),
+       role(Role::courier, 3, &CtaRoles::pull), role(Role::publisher, 4, &CtaRoles::publish),
+       role(Role::math, 5, &CtaRoles::math)});
+  return all_done;
+}
+
+void World::name_barriers(const CtaShared& shared, u32 rank, u32 cta) {
+  u32 index = 0;
+  const auto name = [&](const u64& barrier) {
+    machine_->words().add_word(&barrier, {WordKind::barrier, 0, rank, cta, index++});
+  };
+  for (u32 i = 0; i < shared.shape.stages; ++i) {
+    name(shared.ring[i].full);
+    name(shared.ring[i].empty);
+  }
+  for (const CtaShared::Done& done : shared.done) {
+    name(done.full);
+    name(done.empty);
+  }
 }
 
 }  // namespace megamoe::sim

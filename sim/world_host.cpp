@@ -9,11 +9,12 @@ using protocol::Phase;
 using protocol::tag_of;
 
 bool World::is_troubled(u32 call) const {
-  return call == 2 && (s_.trouble == Trouble::dead_rank || s_.trouble == Trouble::caller_abort);
+  return call == 2 && (s_.trouble == Trouble::dead_rank || s_.trouble == Trouble::stuck_rank ||
+                       s_.trouble == Trouble::caller_abort);
 }
 
 void World::host(Launch& l, Agent& self) {
-  const bool absent = l.first_rank + l.ranks == s_.ranks;
+  const bool absent = l.first_rank + l.ranks == s_.ranks && s_.trouble != Trouble::stuck_rank;
   for (u32 call = 1; call <= s_.calls; ++call) {
     // After a fault nobody stages: peers may still be reading the inputs.
     const bool given_up = was_given_up(l);
@@ -35,7 +36,8 @@ void World::run_call(Launch& l, Agent& self, u32 call) {
   machine_->scheduler().join(l.ctas);
   self.view.fence_all();
   if (is_troubled(call) || was_given_up(l)) {
-    check_fault(l, started);
+    const bool stuck = s_.trouble == Trouble::stuck_rank && l.first_rank + l.ranks == s_.ranks;
+    if (!stuck) check_fault(l, started);
   } else {
     check_results(l, self, call);
   }
@@ -91,6 +93,16 @@ void World::launch(Launch& l, Agent& self, u32 call) {
   }
 }
 
+std::string World::why_given_up(const Group& g, u32 rank) {
+  WordMemory& words = machine_->words();
+  const u64 word = words.latest(words.find(g.memory[rank].abort_word(rank)));
+  if (tag_of(word) != g.generation) return "";
+  static constexpr const char* kPhases[] = {"none", "start", "counted",  "counts",  "entry", "pool",
+                                            "rows", "act",   "l1 tiles", "arrived", "caller"};
+  return ": rank " + std::to_string(protocol::abort_rank(word)) + " gave up waiting for " +
+         kPhases[static_cast<std::size_t>(protocol::abort_phase(word))];
+}
+
 void World::check_results(Launch& l, Agent& self, u32 call) {
   const Group& g = groups_[l.group];
   const bool incomplete =
@@ -101,13 +113,15 @@ void World::check_results(Launch& l, Agent& self, u32 call) {
   if (tag_of(start) != epoch) {
     throw Failure("rank " + std::to_string(l.first_rank) + ": call " + std::to_string(call) +
                   " left the epoch at " + std::to_string(tag_of(start)) + ", expected " +
-                  std::to_string(epoch));
+                  std::to_string(epoch) + why_given_up(g, l.first_rank));
   }
   for (u32 rank = l.first_rank; rank < l.first_rank + l.ranks; ++rank) {
     for (u32 token = 0; token < g.routing->num_tokens(call, rank); ++token) {
-      const CellName at{CellKind::y, l.group, rank, token, 0, 0};
-      if (machine_->read(self, at, Proxy::generic) != data_tag(call, rank, token, 0))
-        throw Failure("call " + std::to_string(call) + " did not write " + to_string(at));
+      for (u32 k = 0; k < s_.granules; ++k) {
+        const CellName at{CellKind::y, l.group, rank, token, k, 0};
+        if (machine_->read(self, at, Proxy::generic) != data_tag(call, rank, token, 0))
+          throw Failure("call " + std::to_string(call) + " did not write " + to_string(at));
+      }
     }
   }
 }
@@ -129,7 +143,8 @@ void World::check_fault(Launch& l, u64 started) {
     if (by_caller != (s_.trouble == Trouble::caller_abort))
       throw Failure(who + " was told of a wrong cause");
     // The host names the ranks whose counts are missing, whoever gave up first.
-    if (!by_caller && tag_of(counts) == 2) throw Failure(who + " cannot name the dead rank");
+    if (s_.trouble == Trouble::dead_rank && tag_of(counts) == 2)
+      throw Failure(who + " cannot name the dead rank");
   }
   // A deadline passes in steps of half of it.
   if (machine_->now() - started > 5 * kDeadlineNs / 2)

@@ -14,9 +14,10 @@ struct Variant {
   bool plain_lists = false;  ///< entries do not say which call wrote them
   bool pool_not_awaited = false;
   bool act_not_awaited = false;
-  bool rows_deferred = false;  ///< told with the next block's
-  bool l1_deferred = false;    ///< told with the next tile
-  bool sum_first = false;      ///< before any pull
+  bool rows_deferred = false;   ///< told with the next block's
+  bool l1_deferred = false;     ///< told with the next tile
+  bool waits_for_next = false;  ///< a scheduler, before the tile in work is loaded
+  bool sum_first = false;       ///< before any pull
   bool sum_after_one_pull = false;
   bool leaves_without_arrived = false;
   bool first_out_leaves = false;
@@ -36,6 +37,7 @@ struct Parameters {
   int resident = 1;  ///< CTAs that run at once, of a rank or of all virtual ranks
   bool virtual_ranks = false;
   bool claims_ahead = false;
+  bool pipelined = false;  ///< a CTA's roles as the GPU has them; claims ahead as well
   Variant variant = {};
 };
 

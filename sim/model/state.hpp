@@ -24,14 +24,19 @@ enum class CourierAt : u8 {
   publish_list,
   plan,
   claim,
+  ahead,
   slot,
   entry,
   copy,
   sum,
-  summing,
   done
 };
-enum class MathAt : u8 { plan, claim, inputs, act_slot, l1, l2, tell, done };
+/// An agent that multiplies. On the CPU: inputs, act_slot, l1 or l2, tell, all by itself. On a GPU
+/// (`pipelined`) this is the scheduler: stage, inputs with the act slot, and what is loaded goes on
+/// through math and publisher, who wait for nobody else.
+enum class MathAt : u8 { plan, claim, ahead, stage, inputs, act_slot, l1, l2, tell, sum, done };
+/// An agent that sums: claims before it waits.
+enum class SumAt : u8 { claim, await, add, done };
 enum class CtaIs : u8 { absent, running, gone };
 
 /// Numbers of blocks and tickets are kept plus 1, so that 0 is none.
@@ -46,6 +51,12 @@ struct Cta {
   u8 ticket;     ///< the GEMM ticket in work
   u8 next;       ///< one that was claimed ahead
   u8 l1_untold;  ///< a block whose L1 is done and not told of
+  u8 next_pull;  ///< a pull ticket that was claimed ahead
+  u8 loaded;     ///< a ticket whose tile is in the ring of operands
+  u8 computing;  ///< one that math has taken from it
+  u8 stored;     ///< one in the done ring
+  SumAt courier_sum;
+  SumAt math_sum;
 };
 
 enum class RankIs : u8 { in_call, leaving, between, finished };

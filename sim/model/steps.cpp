@@ -7,7 +7,10 @@ u8 small(int value) { return static_cast<u8>(value); }
 bool bit(u16 set, int i) { return (set >> i & 1) != 0; }
 void add_bit(u16& set, int i) { set = static_cast<u16>(set | 1 << i); }
 
-std::string at(int r, int call, int block) {
+std::string at_call(int r, int call) {
+  return "rank " + std::to_string(r) + ", call " + std::to_string(call) + ": ";
+}
+std::string at_of(int r, int call, int block) {
   return "rank " + std::to_string(r) + ", call " + std::to_string(call) + ", block " +
          std::to_string(block) + ": ";
 }
@@ -97,11 +100,11 @@ bool Steps::copy(State& s, int r, Cta& c, bool ends, std::string& error) const {
   const int src = routing_.block[call][r][b].src;
   const int old = k.pool[b % p_.pool_slots] - 1;
   if (k.list[parity(call)][src] != call)
-    error = at(r, call, b) + "reads a list of call " + std::to_string(k.list[parity(call)][src]);
+    error = at_of(r, call, b) + "reads a list of call " + std::to_string(k.list[parity(call)][src]);
   if (s.rank[src].input != call)
-    error = at(r, call, b) + "pulls inputs of call " + std::to_string(s.rank[src].input);
+    error = at_of(r, call, b) + "pulls inputs of call " + std::to_string(s.rank[src].input);
   if (old >= 0 && !bit(k.l1, old))
-    error = at(r, call, b) + "overwrites the pool slot of block " + std::to_string(old);
+    error = at_of(r, call, b) + "overwrites the pool slot of block " + std::to_string(old);
   if (!ends) {
     c.courier = CourierAt::copy;
     return true;
@@ -119,26 +122,26 @@ bool Steps::copy(State& s, int r, Cta& c, bool ends, std::string& error) const {
   return true;
 }
 
-bool Steps::sum(State& s, int r, Cta& c, bool ends, std::string& error) const {
+bool Steps::sum(State& s, int r, SumAt& at, std::string& error) const {
   Rank& k = s.rank[r];
-  const CourierAt after = p_.variant.sum_first ? CourierAt::claim : CourierAt::done;
-  if (!ends) {
-    if (k.summed != 0) {
-      c.courier = after;
-      return true;
-    }
-    for (int dst = 0; dst < p_.ranks && !p_.variant.leaves_without_arrived; ++dst) {
+  if (at == SumAt::claim) {
+    at = k.summed == 0 ? SumAt::await : SumAt::done;
+    k.summed = 1;
+    return true;
+  }
+  const bool blind = p_.variant.leaves_without_arrived;
+  if (at == SumAt::await) {
+    for (int dst = 0; dst < p_.ranks && !blind; ++dst) {
       const int missing = routing_.rows(k.call, r, dst) - (k.arrived[dst] - k.expected[dst]);
-      if (missing < 0) error = at(r, k.call, 0) + "more contributions than were sent";
+      if (missing < 0) error = at_call(r, k.call) + "more contributions than were sent";
       if (missing != 0) return false;
     }
-    k.summed = 1;
   }
-  for (int token = 0; token < p_.tokens && !p_.variant.leaves_without_arrived; ++token) {
+  for (int token = 0; token < p_.tokens && !blind; ++token) {
     if (routing_.dst[k.call][r][token] >= 0 && k.combine[token] != k.call)
-      error = at(r, k.call, token) + "sums a slot of call " + std::to_string(k.combine[token]);
+      error = at_of(r, k.call, token) + "sums a slot of call " + std::to_string(k.combine[token]);
   }
-  c.courier = ends ? after : CourierAt::summing;
+  at = at == SumAt::await ? SumAt::add : SumAt::done;
   return true;
 }
 
@@ -155,58 +158,88 @@ bool Steps::courier(State& s, int r, Cta& c, int index, std::string& error) cons
       return publish(s, r, c, c.courier == CourierAt::publish_counts);
     case CourierAt::plan: {
       const int in = counts_in(s, r, k.call);
-      if (in < 0) error = at(r, k.call, 0) + "counts of a later call";
+      if (in < 0) error = at_of(r, k.call, 0) + "counts of a later call";
       if (in > 0) c.courier = p_.variant.sum_first ? CourierAt::sum : CourierAt::claim;
       return in != 0;
     }
     case CourierAt::claim:
-      if (k.pull_ticket < blocks && !(p_.variant.sum_after_one_pull && c.pulled != 0)) {
-        c.pull = ++k.pull_ticket;
-        c.courier = CourierAt::slot;
+      if ((c.next_pull != 0 || k.pull_ticket < blocks) &&
+          !(p_.variant.sum_after_one_pull && c.pulled != 0)) {
+        c.pull = c.next_pull != 0 ? c.next_pull : ++k.pull_ticket;
+        c.next_pull = 0;
+        c.courier = p_.pipelined ? CourierAt::ahead : CourierAt::slot;
         return true;
       }
       if (c.held != 0) add_bit(k.ready, c.held - 1);
       c.held = 0;
       c.courier = p_.variant.sum_first ? CourierAt::done : CourierAt::sum;
       return true;
+    case CourierAt::ahead:
+      if (k.pull_ticket < blocks) c.next_pull = ++k.pull_ticket;
+      c.courier = CourierAt::entry;
+      return true;
     case CourierAt::slot: {
       const int old = c.pull - 1 - p_.pool_slots;
       if (old >= 0 && !bit(k.l1, old) && !p_.variant.pool_not_awaited) return false;
+      if (p_.pipelined) return copy(s, r, c, false, error);
       c.courier = CourierAt::entry;
       return true;
     }
     case CourierAt::entry: {
       const int src = routing_.block[k.call][r][c.pull - 1].src;
       if (!p_.variant.plain_lists && k.list[parity(k.call)][src] < k.call) return false;
+      if (p_.pipelined) {
+        c.courier = CourierAt::slot;
+        return true;
+      }
       return copy(s, r, c, false, error);
     }
     case CourierAt::copy:
       return copy(s, r, c, true, error);
-    case CourierAt::sum:
-    case CourierAt::summing:
-      return sum(s, r, c, c.courier == CourierAt::summing, error);
+    case CourierAt::sum: {
+      if (!sum(s, r, c.courier_sum, error)) return false;
+      if (c.courier_sum == SumAt::done)
+        c.courier = p_.variant.sum_first ? CourierAt::claim : CourierAt::done;
+      return true;
+    }
     case CourierAt::done:
       return false;
   }
   return index < 0;
 }
 
+bool Steps::check_inputs(const Rank& k, int r, const Tile& t, std::string& error) const {
+  const int held = (t.is_l2 ? k.act[t.block % p_.act_slots] : k.pool[t.block % p_.pool_slots]) - 1;
+  if (held != t.block)
+    error = at_of(r, k.call, t.block) + (t.is_l2 ? "L2" : "L1") + " finds block " +
+            std::to_string(held);
+  return true;
+}
+
 bool Steps::math_inputs(State& s, int r, Cta& c, std::string& error) const {
   Rank& k = s.rank[r];
   const Tile t = tile(k.call, r, c.ticket - 1);
   if (!bit(t.is_l2 ? k.l1 : k.ready, t.block)) return false;
-  const int held = (t.is_l2 ? k.act[t.block % p_.act_slots] : k.pool[t.block % p_.pool_slots]) - 1;
-  if (held != t.block)
-    error =
-        at(r, k.call, t.block) + (t.is_l2 ? "L2" : "L1") + " finds block " + std::to_string(held);
   c.math = t.is_l2 ? MathAt::l2 : MathAt::act_slot;
+  return check_inputs(k, r, t, error);
+}
+
+bool Steps::act_is_free(const Rank& k, int block) const {
+  const int old = block - p_.act_slots;
+  return old < 0 || bit(k.l2, old) || p_.variant.act_not_awaited;
+}
+
+bool Steps::check_act(const Rank& k, int r, int block, std::string& error) const {
+  const int held = k.act[block % p_.act_slots] - 1;
+  if (held >= 0 && !bit(k.l2, held))
+    error = at_of(r, k.call, block) + "overwrites the act slot of block " + std::to_string(held);
   return true;
 }
 
 bool Steps::l1(State& s, int r, Cta& c, std::string& error) const {
   Rank& k = s.rank[r];
   const int b = tile(k.call, r, c.ticket - 1).block;
-  if (k.pool[b % p_.pool_slots] != b + 1) error = at(r, k.call, b) + "L1 loses its pool slot";
+  if (k.pool[b % p_.pool_slots] != b + 1) error = at_of(r, k.call, b) + "L1 loses its pool slot";
   k.act[b % p_.act_slots] = small(b + 1);
   if (p_.variant.l1_deferred) {
     if (c.l1_untold != 0) add_bit(k.l1, c.l1_untold - 1);
@@ -219,22 +252,28 @@ bool Steps::l1(State& s, int r, Cta& c, std::string& error) const {
   return true;
 }
 
+bool Steps::contribute(State& s, int r, int block, std::string& error) const {
+  Rank& k = s.rank[r];
+  const Routing::Block row = routing_.block[k.call][r][block];
+  Rank& src = s.rank[row.src];
+  if (k.act[block % p_.act_slots] != block + 1)
+    error = at_of(r, k.call, block) + "L2 loses its act slot";
+  if (src.call != k.call || src.is != RankIs::in_call)
+    error = at_of(r, k.call, block) + "writes to rank " + std::to_string(row.src) +
+            ", which is in call " + std::to_string(src.call);
+  if (src.combine[row.token] == k.call) error = at_of(r, k.call, block) + "contributes twice";
+  src.combine[row.token] = k.call;
+  return true;
+}
+
 bool Steps::l2(State& s, int r, Cta& c, std::string& error) const {
   Rank& k = s.rank[r];
   const int b = tile(k.call, r, c.ticket - 1).block;
-  const Routing::Block row = routing_.block[k.call][r][b];
-  Rank& src = s.rank[row.src];
   if (c.math == MathAt::l2) {
-    if (k.act[b % p_.act_slots] != b + 1) error = at(r, k.call, b) + "L2 loses its act slot";
-    if (src.call != k.call || src.is != RankIs::in_call)
-      error = at(r, k.call, b) + "writes to rank " + std::to_string(row.src) +
-              ", which is in call " + std::to_string(src.call);
-    if (src.combine[row.token] == k.call) error = at(r, k.call, b) + "contributes twice";
-    src.combine[row.token] = k.call;
     c.math = MathAt::tell;
-    return true;
+    return contribute(s, r, b, error);
   }
-  ++src.arrived[r];
+  ++s.rank[routing_.block[k.call][r][b].src].arrived[r];
   add_bit(k.l2, b);
   if (c.l1_untold != 0) add_bit(k.l1, c.l1_untold - 1);
   c.l1_untold = 0;
@@ -254,24 +293,24 @@ bool Steps::math(State& s, int r, Cta& c, std::string& error) const {
       if (c.next == 0 && k.gemm_ticket >= total_tickets(k.call, r)) {
         if (c.l1_untold != 0) add_bit(k.l1, c.l1_untold - 1);
         c.l1_untold = 0;
-        c.math = MathAt::done;
+        c.math = p_.pipelined ? MathAt::sum : MathAt::done;
         return true;
       }
       c.ticket = c.next != 0 ? c.next : ++k.gemm_ticket;
       c.next = 0;
-      c.math = MathAt::inputs;
+      c.math = p_.pipelined ? MathAt::ahead : MathAt::inputs;
       return true;
+    case MathAt::ahead:
+    case MathAt::stage:
+    case MathAt::sum:
+      return scheduler(s, r, c, error);
     case MathAt::inputs:
-      return math_inputs(s, r, c, error);
+      return p_.pipelined ? scheduler(s, r, c, error) : math_inputs(s, r, c, error);
     case MathAt::act_slot: {
       const int b = tile(k.call, r, c.ticket - 1).block;
-      const int old = b - p_.act_slots;
-      if (old >= 0 && !bit(k.l2, old) && !p_.variant.act_not_awaited) return false;
-      const int held = k.act[b % p_.act_slots] - 1;
-      if (held >= 0 && !bit(k.l2, held))
-        error = at(r, k.call, b) + "overwrites the act slot of block " + std::to_string(held);
+      if (!act_is_free(k, b)) return false;
       c.math = MathAt::l1;
-      return true;
+      return check_act(k, r, b, error);
     }
     case MathAt::l1:
       return l1(s, r, c, error);
@@ -284,9 +323,76 @@ bool Steps::math(State& s, int r, Cta& c, std::string& error) const {
   return false;
 }
 
+bool Steps::scheduler(State& s, int r, Cta& c, std::string& error) const {
+  Rank& k = s.rank[r];
+  if (c.math == MathAt::sum) {
+    if (!sum(s, r, c.math_sum, error)) return false;
+    if (c.math_sum == SumAt::done) c.math = MathAt::done;
+    return true;
+  }
+  if (c.math == MathAt::ahead) {
+    if (k.gemm_ticket < total_tickets(k.call, r)) c.next = ++k.gemm_ticket;
+    c.math = MathAt::stage;
+    return true;
+  }
+  if (c.math == MathAt::stage) {
+    // Weights start once the ring has room, before the inputs are there.
+    if (c.loaded != 0) return false;
+    c.math = MathAt::inputs;
+    return true;
+  }
+  const auto is_met = [&](const Tile& t) {
+    return t.is_l2 ? bit(k.l1, t.block) : bit(k.ready, t.block) && act_is_free(k, t.block);
+  };
+  const Tile t = tile(k.call, r, c.ticket - 1);
+  if (!is_met(t)) return false;
+  if (p_.variant.waits_for_next && c.next != 0 && !is_met(tile(k.call, r, c.next - 1)))
+    return false;
+  c.loaded = c.ticket;
+  c.ticket = 0;
+  c.math = MathAt::claim;
+  return check_inputs(k, r, t, error);
+}
+
+bool Steps::gpu_math(State& s, int r, Cta& c, std::string& error) const {
+  Rank& k = s.rank[r];
+  if (c.computing == 0) {
+    if (c.loaded == 0) return false;
+    c.computing = c.loaded;
+    c.loaded = 0;
+    return check_inputs(k, r, tile(k.call, r, c.computing - 1), error);
+  }
+  if (c.stored != 0) return false;
+  const Tile t = tile(k.call, r, c.computing - 1);
+  if (t.is_l2) {
+    contribute(s, r, t.block, error);
+  } else {
+    check_act(k, r, t.block, error);
+    k.act[t.block % p_.act_slots] = small(t.block + 1);
+  }
+  c.stored = c.computing;
+  c.computing = 0;
+  return true;
+}
+
+bool Steps::gpu_publisher(State& s, int r, Cta& c) const {
+  Rank& k = s.rank[r];
+  if (c.stored == 0) return false;
+  const Tile t = tile(k.call, r, c.stored - 1);
+  if (t.is_l2) {
+    ++s.rank[routing_.block[k.call][r][t.block].src].arrived[r];
+    add_bit(k.l2, t.block);
+  } else {
+    add_bit(k.l1, t.block);
+  }
+  c.stored = 0;
+  return true;
+}
+
 bool Steps::exit(State& s, int r, Cta& c) const {
   Rank& k = s.rank[r];
   if (c.courier != CourierAt::done || c.math != MathAt::done) return false;
+  if (c.loaded != 0 || c.computing != 0 || c.stored != 0) return false;
   c = {};
   c.is = CtaIs::gone;
   ++k.exits;
@@ -324,30 +430,37 @@ bool Steps::next_call(State& s, int r) const {
   return true;
 }
 
-bool Steps::apply(State& s, int r, int step, std::string& error) const {
+bool Steps::step_cta(State& s, int r, int index, int step, std::string& error) const {
   Rank& k = s.rank[r];
-  if (k.is == RankIs::finished) return false;
-  if (step >= p_.ctas * kPerCta) return step == p_.ctas * kPerCta ? leave(s, r) : next_call(s, r);
-  const int index = step / kPerCta;
   Cta& c = k.cta[index];
-  if (k.is != RankIs::in_call) return false;
-  if (step % kPerCta == 0) return start(s, r, c, index);
+  if (step == 0) return start(s, r, c, index);
   if (c.is != CtaIs::running) return false;
-  switch (step % kPerCta) {
+  switch (step) {
     case 1:
       return courier(s, r, c, index, error);
     case 2:
       return math(s, r, c, error);
     case 3: {
-      const bool busy = c.math > MathAt::claim && c.math < MathAt::done;
+      const bool busy = c.math > MathAt::claim && c.math < MathAt::sum;
       if (!p_.claims_ahead || !busy || c.next != 0) return false;
       if (k.gemm_ticket >= total_tickets(k.call, r)) return false;
       c.next = ++k.gemm_ticket;
       return true;
     }
+    case 4:
+      return gpu_math(s, r, c, error);
+    case 5:
+      return gpu_publisher(s, r, c);
     default:
       return exit(s, r, c);
   }
+}
+
+bool Steps::apply(State& s, int r, int step, std::string& error) const {
+  const Rank& k = s.rank[r];
+  if (k.is == RankIs::finished) return false;
+  if (step >= p_.ctas * kPerCta) return step == p_.ctas * kPerCta ? leave(s, r) : next_call(s, r);
+  return k.is == RankIs::in_call && step_cta(s, r, step / kPerCta, step % kPerCta, error);
 }
 
 }  // namespace megamoe::sim::model

@@ -20,15 +20,29 @@ class Steps {
   [[nodiscard]] bool finished(const State& s) const;
 
  private:
-  static constexpr int kPerCta = 5;  // start, courier, math, claim ahead, exit
+  /// Start; courier; math or scheduler; claim ahead; math and publisher of a GPU; exit.
+  static constexpr int kPerCta = 7;
+
+  struct Tile {
+    bool is_l2;
+    int block;
+  };
 
   bool start(State& s, int r, Cta& c, int index) const;
   bool courier(State& s, int r, Cta& c, int index, std::string& error) const;
   bool publish(State& s, int r, Cta& c, bool counts) const;
   bool copy(State& s, int r, Cta& c, bool ends, std::string& error) const;
-  bool sum(State& s, int r, Cta& c, bool ends, std::string& error) const;
+  bool sum(State& s, int r, SumAt& at, std::string& error) const;
+  bool step_cta(State& s, int r, int index, int step, std::string& error) const;
   bool math(State& s, int r, Cta& c, std::string& error) const;
   bool math_inputs(State& s, int r, Cta& c, std::string& error) const;
+  bool scheduler(State& s, int r, Cta& c, std::string& error) const;
+  bool gpu_math(State& s, int r, Cta& c, std::string& error) const;
+  bool gpu_publisher(State& s, int r, Cta& c) const;
+  [[nodiscard]] bool act_is_free(const Rank& k, int block) const;
+  bool check_act(const Rank& k, int r, int block, std::string& error) const;
+  bool check_inputs(const Rank& k, int r, const Tile& t, std::string& error) const;
+  bool contribute(State& s, int r, int block, std::string& error) const;
   bool l1(State& s, int r, Cta& c, std::string& error) const;
   bool l2(State& s, int r, Cta& c, std::string& error) const;
   bool exit(State& s, int r, Cta& c) const;
@@ -39,10 +53,6 @@ class Steps {
   [[nodiscard]] int counts_in(const State& s, int r, int call) const;
   [[nodiscard]] int parity(int call) const { return p_.variant.one_parity ? 0 : call % 2; }
   [[nodiscard]] int total_tickets(int call, int r) const { return 2 * routing_.blocks[call][r]; }
-  struct Tile {
-    bool is_l2;
-    int block;
-  };
   [[nodiscard]] Tile tile(int call, int r, int ticket) const;
 
   Parameters p_;

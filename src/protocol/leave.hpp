@@ -60,7 +60,8 @@ MEGAMOE_HD void clear_other_parity(Call<Env>& c, u32 agent = 0, u32 agents = 1) 
 /// After all roles of a CTA have joined: true for the rank's last CTA, which owns what follows.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool last_out(Call<Env>& c) {
-  // [R:exit] [A:exit] every CTA's accesses of the call come before what the last one does.
+  // [R:exit_count] [A:exit_count] every CTA's accesses of the call come before what the last one
+  // does.
   return c.env.template fetch_add<Order::acq_rel, Scope::gpu>(&c.m.words(c.parity())->exit_count,
                                                               1U) == c.grid - 1;
 }

@@ -15,7 +15,8 @@ namespace megamoe::protocol {
 /// counts.
 template <class Env>
 [[nodiscard]] MEGAMOE_HD bool finish_counting(Call<Env>& c, u32 wave, u32 chunks) {
-  // [R:counted] -> wait_counted on other chunks. [A:counted] the last one reads all chunks' counts.
+  // [R:route_counted] -> wait_counted on other chunks. [A:route_counted] the last one reads all
+  // chunks' counts.
   return c.env.template fetch_add<Order::acq_rel, Scope::gpu>(
              &c.m.words(c.parity())->route_counted[wave], 1U) == chunks - 1;
 }
@@ -27,7 +28,7 @@ template <class Env>
   const u32* word = &c.m.words(c.parity())->route_counted[wave];
   return wait_until(
       c, Site{Phase::counted, c.g.rank, wave, chunks},
-      // [A:counted] pairs with finish_counting.
+      // [A:route_counted] pairs with finish_counting.
       [&] { return c.env.template load<Order::acquire, Scope::gpu>(word); },
       [&](u64 seen) { return seen == chunks; });
 }
@@ -62,7 +63,7 @@ MEGAMOE_HD void publish_count(Call<Env>& c, u32 wave, Destination to, u32 inclus
 template <class Env>
 MEGAMOE_HD void publish_entry(Call<Env>& c, u32 wave, u32 dst, u32 position, u32 index) {
   u64* word = c.m.list(c.g, dst, c.parity(), c.g.rank) + list_base(c.g, wave) + position;
-  // [R:entry] -> read_entry on the destination. Entries validate themselves, so counts may be ahead
+  // [R:list] -> read_entry on the destination. Entries validate themselves, so counts may be ahead
   // of them.
   c.env.template store<Order::launch_release, Scope::sys>(word, tagged(c.epoch, index));
 }
@@ -125,7 +126,7 @@ template <class Env>
   u64 seen_word = 0;
   const bool in_time = wait_until(
       c, Site{Phase::entry, src, position, c.epoch},
-      // [A:entry] pairs with publish_entry of rank src.
+      // [A:list] pairs with publish_entry of rank src.
       [&] { return seen_word = c.env.template load<Order::acquire, Scope::sys>(word); },
       [&](u64 seen) { return tag_of(seen) == c.epoch; });
   index = value_of(seen_word);

@@ -244,6 +244,24 @@ TEST(SimMemory, CopiesArriveAtABarrierWhenTheyAreComplete) {
                              }}));
 }
 
+// Who polls two words learns from the second that its value of the first is old: it must not sleep.
+TEST(SimMemory, AWaitForTwoWordsMissesNothing) {
+  Litmus t;
+  const auto seen = t.outcomes({[&](SimEnv& env) {
+                                  env.store<Order::relaxed, Scope::sys>(&t.words[0], u64{1});
+                                  env.store<Order::release, Scope::sys>(&t.words[1], u64{1});
+                                },
+                                nullptr, nullptr,
+                                [&](SimEnv& env) {
+                                  while (env.load<Order::acquire, Scope::sys>(&t.words[0]) +
+                                             env.load<Order::acquire, Scope::sys>(&t.words[1]) !=
+                                         2)
+                                    env.pause();
+                                }},
+                               [] { return 0; });
+  EXPECT_EQ(seen, (std::set<u64>{0}));
+}
+
 TEST(SimMemory, DeadlockNamesWhoWaitsForWhat) {
   Litmus t;
   const std::string text =

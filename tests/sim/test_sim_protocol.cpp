@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/explore.hpp"
+#include "sim/prove.hpp"
 #include "sim/report.hpp"
 #include "sim/runner.hpp"
 
@@ -95,6 +96,46 @@ TEST(SimProtocol, AFailingSeedIsReplayedStepByStep) {
   EXPECT_NE(trace.find("host                        launch call 1\n"), std::string::npos) << trace;
 }
 
+/// What the proof of a mutant prints, and whether it counts as found.
+struct Proof {
+  bool found = false;
+  std::string text;
+};
+Proof prove(const MutantInfo& m) {
+  Proof proof;
+  proof.text = printed([&](std::FILE* file) { proof.found = prove_mutant(m, 50, true, file); });
+  return proof;
+}
+
+TEST(SimMutants, ARedOfAnotherKindDoesNotCount) {
+  MutantInfo m = {Mutant::arrived_unreleased, "arrived_unreleased", "a rule", "small",
+                  "race on combine@"};
+  EXPECT_TRUE(prove(m).found) << prove(m).text;
+  m.expected = "nobody can go on";
+  const Proof wrong = prove(m);
+  EXPECT_FALSE(wrong.found);
+  EXPECT_NE(wrong.text.find("expected 'nobody can go on', found:\nrace on combine@"),
+            std::string::npos)
+      << wrong.text;
+  m.expected = "";
+  EXPECT_FALSE(prove(m).found) << "nothing expected is nothing found";
+}
+
+TEST(SimMutants, GreenDoesNotCount) {
+  const Proof green = prove({Mutant::none, "none", "no rule", "small", "race on combine@"});
+  EXPECT_FALSE(green.found);
+  EXPECT_NE(green.text.find("green"), std::string::npos) << green.text;
+}
+
+TEST(SimMutants, ExpectedWords) {
+  EXPECT_TRUE(is_expected("race", "a race on x"));
+  EXPECT_FALSE(is_expected("race", "deadlock"));
+  EXPECT_TRUE(is_expected("lock&race|race on x", "a race on x"));
+  EXPECT_FALSE(is_expected("lock&race|race on y", "a race on x"));
+  EXPECT_FALSE(is_expected("race&", "a race"));
+  EXPECT_FALSE(is_expected("", "a race"));
+}
+
 /// Two calls without tokens: little to explore.
 constexpr Scenario kIdle = {.name = "idle",
                             .experts_per_rank = 1,
@@ -130,6 +171,7 @@ TEST(SimProtocol, EveryMutantNamesAScenario) {
       EXPECT_NE(find_scenario(m.scenario), nullptr) << m.name;
       EXPECT_EQ(find_mutant(m.name), m.mutant);
       EXPECT_STREQ(name(m.mutant), m.name);
+      EXPECT_EQ(*m.expected == 0, all.data() != mutants().data()) << m.name;
     }
   }
   EXPECT_GE(mutants().size(), 24U);

@@ -17,7 +17,7 @@ import ordered_pairs
 import sizes
 import waits
 import words
-from tree import Tree, allowlist, blank
+from tree import ROOT, Tree, allowlist, blank
 
 
 class GateTest(unittest.TestCase):
@@ -191,6 +191,58 @@ class OrderedPairsTest(GateTest):
     def test_tag_of_another_statement_does_not_count(self):
         two = f"{self.RELEASE}  // [R:one]\n{self.RELEASE}\nx = {self.ACQUIRE};  // [A:one]\n"
         self.assert_finds(self.find(two), "a.hpp:2", "[R:name]")
+
+
+class WordOrdersTest(GateTest):
+    """Orders and scopes of the source against the rows of PROTOCOL.md."""
+
+    ROW = "add release sys, after the stores; load acquire sys"
+
+    def find(self, add: str, load: str, row: str = ROW, word: str = "w") -> list[str]:
+        table = (
+            f"## Words\n| word | order, scope | tests |\n|-|-|-|\n| `w` | {row} | t |\n\n## Next\n"
+        )
+        code = (
+            f"void f() {{\n  // [R:{word}] -> g\n  env.template fetch_add<{add}>(w, 1U);\n}}\n"
+            f"void g() {{\n  // [A:{word}] from f\n  x = env.template load<{load}>(w);\n}}\n"
+        )
+        return ordered_pairs.check(Tree({"PROTOCOL.md": table, "src/protocol/a.hpp": code}))
+
+    RIGHT = ("Order::release, Scope::sys", "Order::acquire, Scope::sys")
+
+    def test_as_documented(self):
+        self.assert_clean(self.find(*self.RIGHT))
+
+    def test_wrong_scope(self):
+        found = self.find("Order::release, Scope::gpu", self.RIGHT[1])
+        self.assertEqual(len(found), 2, found)
+        self.assertIn("a.hpp:3: add release gpu of `w`", found[0])
+        self.assertIn("load acquire sys", found[0])
+        self.assertIn("no tagged add release sys", found[1])
+
+    def test_wrong_order(self):
+        found = self.find(self.RIGHT[0], "Order::relaxed, Scope::sys")
+        self.assertEqual(len(found), 2, found)
+        self.assertIn("a.hpp:7: load relaxed sys of `w`", found[0])
+        self.assertIn("no tagged load acquire sys", found[1])
+
+    def test_wrong_row(self):
+        found = self.find(*self.RIGHT, row="add release gpu; load acquire sys")
+        self.assertIn("add release sys of `w`", found[0])
+        self.assert_finds(
+            self.find(*self.RIGHT, row=self.ROW + "; sometimes more"), "sometimes more"
+        )
+
+    def test_name_that_is_no_word(self):
+        found = self.find(*self.RIGHT, word="v")
+        self.assertIn("[v] is no word of PROTOCOL.md", found[0])
+
+    def test_words_of_the_repository(self):
+        findings: list[str] = []
+        words = ordered_pairs.documented((ROOT / "PROTOCOL.md").read_text(), findings)
+        self.assert_clean(findings)
+        self.assertIn(("add", "release", "sys"), words["arrived"])
+        self.assertGreater(len(words), 15)
 
 
 class WaitsTest(GateTest):
