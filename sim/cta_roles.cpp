@@ -133,7 +133,8 @@ bool CtaRoles::publish(SimCall& c, CtaShared& shared, Work& work) {
 
 bool CtaRoles::sum(SimCall& c, const CtaShared& shared, Work& work) {
   const u32 pieces = protocol::div_up(c.g.hidden_granules, shared.shape.sum_granules);
-  const u32 num_tickets = c.num_tokens * pieces;
+  const u32 whole = protocol::lesser(shared.shape.whole_tokens, c.num_tokens);
+  const u32 num_tickets = whole + (c.num_tokens - whole) * pieces;
   if (num_tickets == 0) return true;
   u32* const tickets = &c.m.words(c.parity())->sum_ticket[0];
   bool arrived = false;
@@ -144,9 +145,13 @@ bool CtaRoles::sum(SimCall& c, const CtaShared& shared, Work& work) {
       if (!protocol::wait_arrived(c, 0, dst)) return false;
     }
     arrived = true;
-    const u32 first = ticket % pieces * shared.shape.sum_granules;
-    work.sum_piece(ticket / pieces, first,
-                   protocol::lesser(shared.shape.sum_granules, c.g.hidden_granules - first));
+    if (ticket < whole) {
+      work.sum_piece(ticket, 0, c.g.hidden_granules);
+    } else {
+      const u32 first = (ticket - whole) % pieces * shared.shape.sum_granules;
+      work.sum_piece(whole + (ticket - whole) / pieces, first,
+                     protocol::lesser(shared.shape.sum_granules, c.g.hidden_granules - first));
+    }
     ticket = next;
   }
   return true;

@@ -1,7 +1,5 @@
 #include "sim/cta_scheduler.hpp"
 
-#include <utility>
-
 namespace megamoe::sim {
 
 using protocol::lesser;
@@ -101,7 +99,7 @@ void TileScheduler::tell_end() {
   shared_.stage(first_).info = tile_;
 }
 
-bool TileScheduler::bring(u32 ticket, u32 next) {
+bool TileScheduler::bring(u32 ticket) {
   tile_ = info_of(ticket);
   first_ = at_;
   if (!wait_barrier(c_, shared_.stage(at_).empty, shared_.round(at_))) return false;
@@ -114,19 +112,23 @@ bool TileScheduler::bring(u32 ticket, u32 next) {
   if (!tile_.is_l2) c_.env.fence_proxy_async_to_generic();
   if (!there) tell_end();
   for (u64 at = first_; at < at_; ++at) start_acts(at);
-  return there && load(next);
+  return there && load();
 }
 
-bool TileScheduler::load(u32 next) {
-  const u64 end = first_ + shared_.shape.tile_stages;
-  while (end - at_ > kPeekStages) {
-    if (!start_stage()) return false;
-  }
-  ready_ = peek(next);
-  while (at_ < end) {
+/// Stages whole, until `left` of the tile's are left.
+bool TileScheduler::start_stages(u32 left) {
+  while (first_ + shared_.shape.tile_stages > at_ + left) {
     if (!start_stage()) return false;
   }
   return true;
+}
+
+bool TileScheduler::load() {
+  if (!start_stages(kClaimStages)) return false;
+  next_ = is(c_, Mutant::tickets_out_of_order) ? ~0U : claim();
+  if (!start_stages(kPeekStages)) return false;
+  ready_ = peek(next_);
+  return start_stages(0);
 }
 
 bool TileScheduler::load_end() {
@@ -140,18 +142,15 @@ bool TileScheduler::load_end() {
 }
 
 bool TileScheduler::run() {
+  const bool out_of_order = is(c_, Mutant::tickets_out_of_order);
   u32 ticket = claim();
-  bool swapped = false;
   while (ticket < schedule_.num_tickets()) {
-    u32 next = claim();
-    if (is(c_, Mutant::tickets_out_of_order) && !swapped && next < schedule_.num_tickets()) {
-      std::swap(ticket, next);
-      swapped = true;
-    } else {
-      swapped = false;
+    if (out_of_order) {
+      const u32 later = claim();
+      if (later < schedule_.num_tickets() && !bring(later)) return false;
     }
-    if (!bring(ticket, next)) return false;
-    ticket = next;
+    if (!bring(ticket)) return false;
+    ticket = out_of_order ? claim() : next_;
   }
   return load_end();
 }

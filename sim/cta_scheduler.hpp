@@ -6,24 +6,24 @@
 
 namespace megamoe::sim {
 
-/// The scheduler of a CTA, composed as src/roles/scheduler.cuh is. It holds the ticket in work and
-/// the next one, claimed ahead. A tile's first weights start once a stage of the ring is free; then
-/// it waits for both of the tile's conditions, its inputs and in L1 the act slot, while weights of
-/// further stages start; the activations follow. Before a tile's last stage it looks once whether
-/// the next one's conditions are met. What is loaded depends on nobody outside the CTA any more.
+/// The scheduler of a CTA, composed as src/roles/scheduler.cuh is. A tile's first weights start
+/// once a stage of the ring is free; then it waits for both of the tile's conditions, its inputs
+/// and in L1 the act slot, while weights of further stages start; the activations follow. It holds
+/// no other ticket while it waits: the next one is claimed some stages before the tile's end, and
+/// once before the end it looks whether the conditions of that one are met. What is loaded depends
+/// on nobody outside the CTA any more.
 class TileScheduler {
  public:
   TileScheduler(SimCall& c, CtaShared& shared, Work& work)
-      : c_(c),
-        shared_(shared),
-        work_(work),
-        schedule_{shared.plan.plan().num_blocks(), c.g.l1_tiles, c.g.l2_tiles, c.g.lag_blocks} {}
+      : c_(c), shared_(shared), work_(work), schedule_(c.g, shared.plan.plan().num_blocks()) {}
 
   /// False: a wait gave up.
   bool run();
 
  private:
-  static constexpr u32 kPeekStages = 1;  ///< before a tile's end
+  /// Stages before a tile's end at which the next ticket is claimed, and at which its conditions
+  /// are looked at.
+  static constexpr u32 kClaimStages = 2, kPeekStages = 1;
 
   /// The two conditions of a tile, each watched by a lane of its own.
   struct Conditions {
@@ -39,8 +39,9 @@ class TileScheduler {
   bool look(Conditions& conditions);
   bool peek(u32 ticket);
   bool wait(Conditions conditions);
-  bool bring(u32 ticket, u32 next);
-  bool load(u32 next);
+  bool bring(u32 ticket);
+  bool load();
+  bool start_stages(u32 left);
   void start_weights();
   void start_acts(u64 at);
   bool start_stage();
@@ -54,6 +55,7 @@ class TileScheduler {
   TileInfo tile_;       // in work
   u64 first_ = 0;       // its first stage, counted over all rounds of the ring
   u64 at_ = 0;          // the next stage to be started
+  u32 next_ = 0;        // the ticket after it, once claimed
   bool ready_ = false;  // the conditions of the next tile were met at a look
 };
 

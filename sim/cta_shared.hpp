@@ -23,6 +23,7 @@ struct TileInfo {
 struct CtaShape {
   u32 stages = 2;        ///< of the ring of operands
   u32 tile_stages = 1;   ///< of one tile; may be more than the ring has
+  u32 whole_tokens = 0;  ///< the first ones, each a sum ticket; the others are cut into pieces
   u32 sum_granules = 1;  ///< of a sum ticket: a piece of one token
 };
 

@@ -60,6 +60,8 @@ enum class Mutant : unsigned char {
   pushed_before_stores,
   // Tickets.
   lag_of_act_slots,
+  group_beyond_pool,
+  group_beyond_act,
   rows_ready_deferred,
   l1_done_deferred,
   tickets_out_of_order,

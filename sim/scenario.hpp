@@ -56,6 +56,7 @@ struct Scenario {
   u32 pool_slots = 2;
   u32 act_slots = 2;
   u32 lag = 1;
+  u32 group = 1;               ///< blocks; lag is a multiple, lag + group at most the act slots
   bool mixed_tiles = false;    ///< odd ranks have tiles of all granules, even ranks of one
   bool virtual_ranks = false;  ///< one launch on one device
   bool late_ctas = false;      ///< by seed some CTAs start only when nobody else can go on

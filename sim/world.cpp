@@ -55,11 +55,17 @@ void World::vary_sizes(u64 seed) {
   shape_.stages = 2 + shapes.below(CtaShared::kMaxStages - 1);
   constexpr u32 kTileStages[] = {1, 1, 2, 4};
   shape_.tile_stages = kTileStages[shapes.below(4)];
+  shape_.whole_tokens = shapes.below(2);
   shape_.sum_granules = 1 + shapes.below(2);
   if (!s_.random_sizes) return;
   s_.pool_slots = 1 + random.below(3);
   s_.act_slots = 2 + random.below(2);
   s_.lag = 1 + random.below(s_.act_slots - 1);
+  if (s_.pool_slots > 1 && random.percent(30)) {
+    s_.group = 2;
+    s_.lag = 2 * (1 + random.below(2));
+    s_.act_slots = s_.lag + s_.group;
+  }
   s_.block_rows = 1U << random.below(3);
   s_.pull_rows = 1U << random.below(s_.block_rows == 1 ? 1 : 2);
   s_.route_tokens = 1U << random.below(3);
@@ -98,6 +104,10 @@ void World::make_groups(u64 seed) {
       c.route_tokens = static_cast<int>(s_.route_tokens);
       c.sum_tokens = static_cast<int>(s_.sum_tokens);
       c.lag_blocks = static_cast<int>(mutant_ == Mutant::lag_of_act_slots ? s_.act_slots : s_.lag);
+      c.group_blocks =
+          static_cast<int>(mutant_ == Mutant::group_beyond_pool ? s_.pool_slots + 1 : s_.group);
+      if (mutant_ == Mutant::group_beyond_pool) c.lag_blocks = c.group_blocks;
+      if (mutant_ == Mutant::group_beyond_act) c.group_blocks = c.lag_blocks = c.act_slots;
       const bool wide = s_.mixed_tiles && r % 2 == 1;
       c.l1_tile_channels = c.l2_tile_channels =
           wide ? kGranule * static_cast<int>(s_.granules) : kGranule;

@@ -34,10 +34,11 @@ struct Parameters {
   int pool_slots = 2;
   int act_slots = 2;
   int lag = 1;
+  int group = 1;     ///< blocks; lag is a multiple
   int resident = 1;  ///< CTAs that run at once, of a rank or of all virtual ranks
   bool virtual_ranks = false;
   bool claims_ahead = false;
-  bool pipelined = false;  ///< a CTA's roles as the GPU has them; claims ahead as well
+  bool pipelined = false;  ///< a CTA's roles as the GPU has them
   Variant variant = {};
 };
 

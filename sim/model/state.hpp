@@ -12,7 +12,7 @@ inline constexpr int kRanks = 3;
 inline constexpr int kCtas = 2;
 inline constexpr int kTokens = 3;  ///< per rank; each is one row and one block where it goes
 inline constexpr int kCalls = 5;
-inline constexpr int kSlots = 3;
+inline constexpr int kSlots = 4;
 inline constexpr int kBlocks = kRanks * kTokens;
 
 using u8 = std::uint8_t;
@@ -32,9 +32,22 @@ enum class CourierAt : u8 {
   done
 };
 /// An agent that multiplies. On the CPU: inputs, act_slot, l1 or l2, tell, all by itself. On a GPU
-/// (`pipelined`) this is the scheduler: stage, inputs with the act slot, and what is loaded goes on
-/// through math and publisher, who wait for nobody else.
-enum class MathAt : u8 { plan, claim, ahead, stage, inputs, act_slot, l1, l2, tell, sum, done };
+/// (`pipelined`) this is the scheduler: stage, inputs with the act slot, the next claim, load; what
+/// is loaded goes on through math and publisher, who wait for nobody else.
+enum class MathAt : u8 {
+  plan,
+  claim,
+  stage,
+  inputs,
+  ahead,
+  load,
+  act_slot,
+  l1,
+  l2,
+  tell,
+  sum,
+  done
+};
 /// An agent that sums: claims before it waits.
 enum class SumAt : u8 { claim, await, add, done };
 enum class CtaIs : u8 { absent, running, gone };

@@ -1,22 +1,10 @@
 #include "sim/model/steps.hpp"
 
+#include <algorithm>
+
+#include "sim/model/small_sets.hpp"
+
 namespace megamoe::sim::model {
-namespace {
-
-u8 small(int value) { return static_cast<u8>(value); }
-bool bit(u16 set, int i) { return (set >> i & 1) != 0; }
-void add_bit(u16& set, int i) { set = static_cast<u16>(set | 1 << i); }
-
-std::string at_call(int r, int call) {
-  return "rank " + std::to_string(r) + ", call " + std::to_string(call) + ": ";
-}
-std::string at_of(int r, int call, int block) {
-  return "rank " + std::to_string(r) + ", call " + std::to_string(call) + ", block " +
-         std::to_string(block) + ": ";
-}
-
-}  // namespace
-
 State Steps::initial() const {
   State s = {};
   for (int r = 0; r < p_.ranks; ++r) s.rank[r].call = s.rank[r].input = 1;
@@ -32,9 +20,16 @@ bool Steps::finished(const State& s) const {
 
 Steps::Tile Steps::tile(int call, int r, int ticket) const {
   const int blocks = routing_.blocks[call][r];
-  for (int step = 0, i = 0; step < blocks + p_.lag; ++step) {
-    if (step < blocks && i++ == ticket) return {false, step};
-    if (step >= p_.lag && i++ == ticket) return {true, step - p_.lag};
+  const auto end = [&](int first) { return std::min(first + p_.group, blocks); };
+  int i = 0;
+  for (int first = 0; first < blocks + p_.lag; first += p_.group) {
+    for (int block = first; block < end(first); ++block) {
+      if (i++ == ticket) return {false, block};
+    }
+    const int trailing = first - p_.lag;
+    for (int block = trailing; trailing >= 0 && block < end(trailing); ++block) {
+      if (i++ == ticket) return {true, block};
+    }
   }
   return {true, 0};
 }
@@ -145,6 +140,20 @@ bool Steps::sum(State& s, int r, SumAt& at, std::string& error) const {
   return true;
 }
 
+bool Steps::claim_pull(Rank& k, Cta& c, int blocks) const {
+  if ((c.next_pull != 0 || k.pull_ticket < blocks) &&
+      !(p_.variant.sum_after_one_pull && c.pulled != 0)) {
+    c.pull = c.next_pull != 0 ? c.next_pull : ++k.pull_ticket;
+    c.next_pull = 0;
+    c.courier = p_.pipelined ? CourierAt::ahead : CourierAt::slot;
+    return true;
+  }
+  if (c.held != 0) add_bit(k.ready, c.held - 1);
+  c.held = 0;
+  c.courier = p_.variant.sum_first ? CourierAt::done : CourierAt::sum;
+  return true;
+}
+
 bool Steps::courier(State& s, int r, Cta& c, int index, std::string& error) const {
   Rank& k = s.rank[r];
   const int blocks = routing_.blocks[k.call][r];
@@ -163,17 +172,7 @@ bool Steps::courier(State& s, int r, Cta& c, int index, std::string& error) cons
       return in != 0;
     }
     case CourierAt::claim:
-      if ((c.next_pull != 0 || k.pull_ticket < blocks) &&
-          !(p_.variant.sum_after_one_pull && c.pulled != 0)) {
-        c.pull = c.next_pull != 0 ? c.next_pull : ++k.pull_ticket;
-        c.next_pull = 0;
-        c.courier = p_.pipelined ? CourierAt::ahead : CourierAt::slot;
-        return true;
-      }
-      if (c.held != 0) add_bit(k.ready, c.held - 1);
-      c.held = 0;
-      c.courier = p_.variant.sum_first ? CourierAt::done : CourierAt::sum;
-      return true;
+      return claim_pull(k, c, blocks);
     case CourierAt::ahead:
       if (k.pull_ticket < blocks) c.next_pull = ++k.pull_ticket;
       c.courier = CourierAt::entry;
@@ -298,10 +297,11 @@ bool Steps::math(State& s, int r, Cta& c, std::string& error) const {
       }
       c.ticket = c.next != 0 ? c.next : ++k.gemm_ticket;
       c.next = 0;
-      c.math = p_.pipelined ? MathAt::ahead : MathAt::inputs;
+      c.math = p_.pipelined ? MathAt::stage : MathAt::inputs;
       return true;
-    case MathAt::ahead:
     case MathAt::stage:
+    case MathAt::ahead:
+    case MathAt::load:
     case MathAt::sum:
       return scheduler(s, r, c, error);
     case MathAt::inputs:
@@ -321,113 +321,6 @@ bool Steps::math(State& s, int r, Cta& c, std::string& error) const {
       return false;
   }
   return false;
-}
-
-bool Steps::scheduler(State& s, int r, Cta& c, std::string& error) const {
-  Rank& k = s.rank[r];
-  if (c.math == MathAt::sum) {
-    if (!sum(s, r, c.math_sum, error)) return false;
-    if (c.math_sum == SumAt::done) c.math = MathAt::done;
-    return true;
-  }
-  if (c.math == MathAt::ahead) {
-    if (k.gemm_ticket < total_tickets(k.call, r)) c.next = ++k.gemm_ticket;
-    c.math = MathAt::stage;
-    return true;
-  }
-  if (c.math == MathAt::stage) {
-    // Weights start once the ring has room, before the inputs are there.
-    if (c.loaded != 0) return false;
-    c.math = MathAt::inputs;
-    return true;
-  }
-  const auto is_met = [&](const Tile& t) {
-    return t.is_l2 ? bit(k.l1, t.block) : bit(k.ready, t.block) && act_is_free(k, t.block);
-  };
-  const Tile t = tile(k.call, r, c.ticket - 1);
-  if (!is_met(t)) return false;
-  if (p_.variant.waits_for_next && c.next != 0 && !is_met(tile(k.call, r, c.next - 1)))
-    return false;
-  c.loaded = c.ticket;
-  c.ticket = 0;
-  c.math = MathAt::claim;
-  return check_inputs(k, r, t, error);
-}
-
-bool Steps::gpu_math(State& s, int r, Cta& c, std::string& error) const {
-  Rank& k = s.rank[r];
-  if (c.computing == 0) {
-    if (c.loaded == 0) return false;
-    c.computing = c.loaded;
-    c.loaded = 0;
-    return check_inputs(k, r, tile(k.call, r, c.computing - 1), error);
-  }
-  if (c.stored != 0) return false;
-  const Tile t = tile(k.call, r, c.computing - 1);
-  if (t.is_l2) {
-    contribute(s, r, t.block, error);
-  } else {
-    check_act(k, r, t.block, error);
-    k.act[t.block % p_.act_slots] = small(t.block + 1);
-  }
-  c.stored = c.computing;
-  c.computing = 0;
-  return true;
-}
-
-bool Steps::gpu_publisher(State& s, int r, Cta& c) const {
-  Rank& k = s.rank[r];
-  if (c.stored == 0) return false;
-  const Tile t = tile(k.call, r, c.stored - 1);
-  if (t.is_l2) {
-    ++s.rank[routing_.block[k.call][r][t.block].src].arrived[r];
-    add_bit(k.l2, t.block);
-  } else {
-    add_bit(k.l1, t.block);
-  }
-  c.stored = 0;
-  return true;
-}
-
-bool Steps::exit(State& s, int r, Cta& c) const {
-  Rank& k = s.rank[r];
-  if (c.courier != CourierAt::done || c.math != MathAt::done) return false;
-  if (c.loaded != 0 || c.computing != 0 || c.stored != 0) return false;
-  c = {};
-  c.is = CtaIs::gone;
-  ++k.exits;
-  if (k.exits == p_.ctas || p_.variant.first_out_leaves) k.is = RankIs::leaving;
-  return true;
-}
-
-bool Steps::leave(State& s, int r) const {
-  Rank& k = s.rank[r];
-  if (k.is != RankIs::leaving) return false;
-  for (int dst = 0; dst < p_.ranks; ++dst)
-    k.expected[dst] = small(k.expected[dst] + routing_.rows(k.call, r, dst));
-  k.routed = k.pull_ticket = k.gemm_ticket = k.summed = k.exits = 0;
-  k.ready = k.l1 = k.l2 = 0;
-  k.pool = {};
-  k.act = {};
-  k.cta = {};
-  k.is = RankIs::between;
-  return true;
-}
-
-bool Steps::next_call(State& s, int r) const {
-  Rank& k = s.rank[r];
-  if (k.is != RankIs::between) return false;
-  if (p_.virtual_ranks) {
-    // One launch: it ends when all its ranks have.
-    for (int other = 0; other < p_.ranks; ++other) {
-      const Rank& o = s.rank[other];
-      if (o.call == k.call && o.is != RankIs::between) return false;
-    }
-  }
-  ++k.call;
-  k.is = k.call > p_.calls ? RankIs::finished : RankIs::in_call;
-  if (k.is == RankIs::in_call) k.input = k.call;
-  return true;
 }
 
 bool Steps::step_cta(State& s, int r, int index, int step, std::string& error) const {

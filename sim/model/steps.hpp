@@ -29,6 +29,7 @@ class Steps {
   };
 
   bool start(State& s, int r, Cta& c, int index) const;
+  bool claim_pull(Rank& k, Cta& c, int blocks) const;
   bool courier(State& s, int r, Cta& c, int index, std::string& error) const;
   bool publish(State& s, int r, Cta& c, bool counts) const;
   bool copy(State& s, int r, Cta& c, bool ends, std::string& error) const;

@@ -87,6 +87,10 @@ constexpr Case kTruth[] = {
      false,
      kAll,
      {.calls = 2, .tokens = 3, .act_slots = 3, .lag = 2, .pipelined = true}},
+    {"GPU's roles: 2 ranks, groups of 2",
+     false,
+     kBusy,
+     {.calls = 2, .tokens = 3, .act_slots = 4, .lag = 2, .group = 2, .pipelined = true}},
     {"GPU's roles: 1 rank of 2 CTAs, smallest rings",
      false,
      bit(Pattern::to_self),
@@ -130,6 +134,10 @@ constexpr Case kVariants[] = {
       .variant = {.act_not_awaited = true}},
      "overwrites the act slot"},
     {"GPU's roles: lag of all act slots", true, kBusy, {.tokens = 3, .lag = 2, .pipelined = true}},
+    {"GPU's roles: lag and group beyond the act slots",
+     true,
+     kBusy,
+     {.tokens = 3, .act_slots = 3, .lag = 2, .group = 2, .pipelined = true}},
     {"GPU's roles: waits for the next tile too early",
      true,
      kBusy,
@@ -246,10 +254,11 @@ bool run_case(const Case& c) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   const bool good = c.must_fail ? failed > 0 && wrong == 0 : failed == 0 && incomplete == 0;
   std::printf(
-      "%-45s R%d C%d K%d pool %d act %d lag %d calls %d: %d of %d routings fail, %llu states"
+      "%-45s R%d C%d K%d pool %d act %d lag %d group %d calls %d: %d of %d routings fail, %llu "
+      "states"
       ", %.1f s%s%s\n",
-      c.name, c.p.ranks, c.p.ctas, c.p.tokens, c.p.pool_slots, c.p.act_slots, c.p.lag, c.p.calls,
-      failed, routings, static_cast<unsigned long long>(states), seconds,
+      c.name, c.p.ranks, c.p.ctas, c.p.tokens, c.p.pool_slots, c.p.act_slots, c.p.lag, c.p.group,
+      c.p.calls, failed, routings, static_cast<unsigned long long>(states), seconds,
       incomplete > 0 && !c.must_fail ? " (not all states)" : "", mark(good));
   if (c.must_fail && wrong > 0) std::printf("    expected '%s', found:\n", c.expected);
   if (failed > 0) std::printf("    %s\n", first.c_str());

@@ -30,12 +30,19 @@ INSTANTIATE_TEST_SUITE_P(Sim, EveryScenario,
                          testing::ValuesIn(scenarios().begin(), scenarios().end()),
                          [](const auto& p) { return std::string(p.param.name); });
 
-/// 16 and 72 ranks: calls, a rank that stays away, reset, a call again.
+/// 16 and 72 ranks, of the CPU's and of the GPU's agents. A run makes the group, finishes call 1 on
+/// every rank, lets the last rank stay away from call 2, in which all others must give up in time
+/// and be able to name it, resets, and finishes call 3; see World::host.
 class ManyRanks : public testing::TestWithParam<Scenario> {};
 
 TEST_P(ManyRanks, CallFaultAndReset) {
+  ASSERT_EQ(GetParam().calls, 3U);
+  ASSERT_EQ(GetParam().trouble, Trouble::dead_rank);
   const Search s = search(GetParam(), 7, 2, Mutant::none);
   EXPECT_FALSE(s.is_red()) << report(GetParam(), s);
+  // The same without its reset, and without deadlines: the run goes through both.
+  EXPECT_TRUE(search(GetParam(), 7, 1, Mutant::reset_keeps_abort).is_red());
+  EXPECT_TRUE(search(GetParam(), 7, 1, Mutant::no_deadline).is_red());
 }
 
 INSTANTIATE_TEST_SUITE_P(Sim, ManyRanks,
