@@ -107,7 +107,7 @@ void World::make_groups(u64 seed) {
       c.group_blocks =
           static_cast<int>(mutant_ == Mutant::group_beyond_pool ? s_.pool_slots + 1 : s_.group);
       if (mutant_ == Mutant::group_beyond_pool) c.lag_blocks = c.group_blocks;
-      if (mutant_ == Mutant::group_beyond_act) c.group_blocks = c.lag_blocks = c.act_slots;
+      if (mutant_ == Mutant::group_beyond_act) c.act_slots = c.lag_blocks + c.group_blocks - 1;
       const bool wide = s_.mixed_tiles && r % 2 == 1;
       c.l1_tile_channels = c.l2_tile_channels =
           wide ? kGranule * static_cast<int>(s_.granules) : kGranule;
