@@ -11,6 +11,7 @@
 
 #include "megamoe/error.hpp"
 #include "megamoe/problem.hpp"
+#include "megamoe/symmetric_memory.hpp"
 #include "megamoe/weights.hpp"
 
 struct CUstream_st;
@@ -31,12 +32,16 @@ struct ForwardOptions {
   std::optional<long> global_num_tokens;
   /// Most SMs (CTAs; on the CPU, thread groups per rank) to use; 0: the default.
   int num_sms = 0;
-  /// SMs left free for other kernels.
-  int reserved_sms = 0;
-  /// Longest time that any wait of the call may last. On a GPU the first call after creation or
-  /// reset waits for at least 60 s, since other processes may still be starting; a captured call
-  /// replays with the deadline of the last call that the host made, since it lies in device memory.
+  /// SMs left free for other kernels. Default: what MEGAMOE_RESERVED_SMS says, else
+  /// SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS, as read when the Group was made; else 0 on Hopper
+  /// and 2 on later GPUs. It sizes no memory: it may change with every call.
+  std::optional<int> reserved_sms;
+  /// Longest time that any wait of the call may last. A captured call replays with the deadlines of
+  /// the last call that the host made, or of Layer::set_deadlines: they lie in device memory.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);
+  /// The same for the first call after creation or reset, since other processes may still be
+  /// starting. Default: on a GPU the longer of `deadline` and 60 s, on the CPU `deadline`.
+  std::optional<std::chrono::nanoseconds> first_deadline;
   /// Faster exponential and reciprocal in the activation.
   bool fast_math = false;
   /// Adds, per local routed expert, the rows received in this call; [experts_per_rank] or null;
@@ -44,55 +49,6 @@ struct ForwardOptions {
   std::int64_t* recv_stats = nullptr;
   /// Overrides the choice of configuration.
   const KernelConfig* config = nullptr;
-};
-
-/// How one process of several joins its group in POSIX shared memory.
-struct SharedOptions {
-  std::string
-      name;  ///< of the group: the same in all its processes, unlike that of any other group
-  int ranks = 0;
-  int rank = 0;                                                  ///< of this process
-  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  ///< for each collective step
-};
-
-/// Memory that every rank of a group can address, and what joining takes: the provider behind a
-/// Group.
-class SymmetricMemory {
- public:
-  virtual ~SymmetricMemory() = default;
-  /// Ordinary host memory: `ranks` ranks in this process, run by the CPU backend.
-  static std::unique_ptr<SymmetricMemory> host(int ranks);
-  /// The same, but all ranks of a call share one launch, as virtual ranks on one GPU do.
-  static std::unique_ptr<SymmetricMemory> host_virtual(int ranks);
-  /// Shared memory between processes of one machine, one rank each, run by the CPU backend.
-  /// Collective.
-  static std::unique_ptr<SymmetricMemory> shared(const SharedOptions& options);
-  /// The most ranks that one launch can serve.
-  static constexpr int kMaxVirtualRanks = 8;
-  /// `ranks` virtual ranks, up to kMaxVirtualRanks, in the memory of one GPU, which runs all of
-  /// them in one launch. device -1: the current one. Throws Error(unsupported) where there is no
-  /// GPU that can, or the library was built without CUDA.
-  static std::unique_ptr<SymmetricMemory> cuda_virtual(int ranks, int device = -1);
-  /// One rank on each of these GPUs, all different, run by this process. Enables peer access
-  /// between all of them. Throws Error(unsupported) also where a pair cannot reach each other, or
-  /// has no native atomics over its link, naming all such pairs.
-  static std::unique_ptr<SymmetricMemory> cuda_peers(std::span<const int> devices);
-
-  [[nodiscard]] virtual int ranks() const = 0;
-  /// The ranks that live in this process, ascending.
-  [[nodiscard]] virtual std::vector<int> local_ranks() const = 0;
-  /// True if a call is one launch for all ranks: only Group::forward can run it then.
-  [[nodiscard]] virtual bool one_launch() const = 0;
-  /// The GPU of each local rank; empty: host memory.
-  [[nodiscard]] virtual std::vector<int> devices() const { return {}; }
-  /// Collective over processes: `bytes` zeroed bytes for each rank, aligned to 1024, at the
-  /// returned addresses.
-  virtual std::vector<std::byte*> allocate(std::size_t bytes) = 0;
-  /// Collective over processes: gives every process the text of each rank. Throws Error naming the
-  /// ranks that did not come in time.
-  virtual std::vector<std::string> all_gather(const std::string& text) = 0;
-  /// Ranks whose process is known to have ended.
-  [[nodiscard]] virtual std::vector<int> lost_ranks() const = 0;
 };
 
 /// The input region of one rank, in symmetric memory: what a caller stages before a call.
@@ -162,6 +118,10 @@ class Layer {
   CallReport check() const;
   /// Waits until the last call and staging that this Layer was given are over.
   void synchronize();
+  /// Sets the deadlines of captured calls, from their next replay on: in the first call after
+  /// creation or reset, and in all others. Calls that the host makes bring their own. For GPUs; on
+  /// the CPU nothing is captured.
+  void set_deadlines(std::chrono::nanoseconds deadline, std::chrono::nanoseconds first_deadline);
   /// Releases every peer that waits for this rank.
   void abort();
   [[nodiscard]] MemoryReport memory_report() const;
@@ -184,8 +144,8 @@ struct RankCall {
 /// A Problem on a set of ranks, with one Layer for each rank that lives in this process.
 class Group {
  public:
-  /// Collective. All ranks compare problem, layout and library version, and refuse together when
-  /// they differ.
+  /// Collective. All ranks compare problem, layout and library version, and whether each of them
+  /// can run it; they refuse together, with the same Error, before anything is allocated.
   Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
@@ -206,6 +166,10 @@ class Group {
   /// Makes the group usable again after a fault: all words zero, epoch 1. Collective; no call may
   /// be starting. A group that has lost a rank cannot be reset: create it anew.
   void reset();
+
+  /// Gives all memory back, once this process's calls have ended; not collective, and safe in any
+  /// order among processes, after a fault, and twice. The Layers then refuse everything.
+  void destroy();
 
  private:
   struct State;

@@ -326,7 +326,8 @@ class Bench {
 
 BenchMeasurement measure(const BenchRequest& request, Io& io) {
   const Problem& p = request.problem();
-  if (const std::string why = why_too_few_gpus(request.virtual_ranks, p); !why.empty())
+  if (const std::string why = why_too_few_gpus(find_devices(), request.virtual_ranks, p);
+      !why.empty())
     throw Error(ErrorCode::unsupported, "timing needs GPUs: " + why);
   const std::vector<int> usable = find_devices().usable;
   std::vector<int> devices(usable.begin(), usable.begin() + (request.virtual_ranks ? 1 : p.ranks));

@@ -6,7 +6,8 @@ namespace megamoe::cli {
 
 BenchMeasurement measure(const BenchRequest& request, Io& /*io*/) {
   throw Error(ErrorCode::unsupported,
-              "timing needs GPUs: " + why_too_few_gpus(request.virtual_ranks, request.problem()));
+              "timing needs GPUs: " +
+                  why_too_few_gpus(find_devices(), request.virtual_ranks, request.problem()));
 }
 
 }  // namespace megamoe::cli

@@ -33,7 +33,7 @@ nlohmann::json shape_json(const BenchRequest& request) {
                          {"shared_experts", p.shared_experts},
                          {"capacity", p.max_tokens_per_rank},
                          {"num_sms", request.num_sms},
-                         {"reserved_sms", request.reserved_sms},
+                         {"reserved_sms", request.reserved_sms.value_or(0)},
                          {"routing", ref::name(request.routing)},
                          {"seeds", request.seeds},
                          {"calls", request.repeat},

@@ -69,7 +69,8 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   app.add_flag("--virtual", flags.virtual_ranks, "All ranks in one launch on one GPU")
       ->group(group);
   add("--num-sms", flags.num_sms, "N", "Most SMs to use (default 0: all)");
-  add("--reserved-sms", flags.reserved_sms, "N", "SMs left free (default 0)");
+  add("--reserved-sms", flags.reserved_sms, "N",
+      "SMs left free (default: MEGAMOE_RESERVED_SMS, else 0)");
   add("--block-rows", flags.block_rows, "N", "Rows per block: 8, 16, 32, 64 or 128");
   add("--deadline", flags.deadline, "SECONDS", "Longest wait inside a call (default 30)");
   add("--gpu", flags.gpu, "TYPE",
@@ -88,7 +89,8 @@ BenchRequest resolve_bench(const BenchFlags& flags, const Arguments& arguments) 
   request.flush = flags.flush;
   request.virtual_ranks = flags.virtual_ranks;
   request.num_sms = integer_or(flags.num_sms, "--num-sms", 0, kMostSms, 0);
-  request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMostSms, 0);
+  if (flags.reserved_sms)
+    request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMostSms, 0);
   request.block_rows = parse_block_rows(flags.block_rows);
   const double seconds = parse_real("--deadline", flags.deadline.value_or("30"), 0.001, 3600);
   request.deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));

@@ -38,9 +38,9 @@ struct BenchRequest {
   bool flush = false;                ///< L2 is read through before each call
   bool virtual_ranks = false;
   int num_sms = 0;
-  int reserved_sms = 0;
-  int block_rows = 0;        ///< 0: chosen
-  const Gpu* gpu = nullptr;  ///< whose rates the bound takes; null: that of the machine
+  std::optional<int> reserved_sms;  ///< nothing: the library's default
+  int block_rows = 0;               ///< 0: chosen
+  const Gpu* gpu = nullptr;         ///< whose rates the bound takes; null: that of the machine
   std::chrono::nanoseconds deadline{};
   std::optional<std::string> chart;  ///< file for the SVG
   bool json = false;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cli/run_request.hpp"
+#include "host/devices.hpp"
 #include "megamoe/problem.hpp"
 
 namespace megamoe::cli {
@@ -12,7 +13,11 @@ namespace megamoe::cli {
 /// had, with the reason.
 Backend choose_backend(const RunRequest& request, const Problem& problem);
 
-/// Why this machine has too few GPUs for the problem's ranks, or for any; empty if it has enough.
-std::string why_too_few_gpus(bool virtual_ranks, const Problem& problem);
+/// Why these are too few GPUs for the problem's ranks, or for any; empty if they are enough.
+std::string why_too_few_gpus(const Devices& found, bool virtual_ranks, const Problem& problem);
+
+/// The GPU of this process among those that it sees, by its rank on this machine. Throws
+/// Error(unsupported) if it has none.
+int device_of_launched(const LauncherRank& rank, const Devices& found);
 
 }  // namespace megamoe::cli

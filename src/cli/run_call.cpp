@@ -146,17 +146,24 @@ RunOutput call_group(const RunRequest& request, const RunCase& run,
   return output;
 }
 
+std::chrono::nanoseconds join_deadline(const RunRequest& request) {
+  return std::max<std::chrono::nanoseconds>(request.deadline, std::chrono::seconds(10));
+}
+
 RunOutput call_layer(const RunRequest& request, const RunCase& run, Io& io) {
-  if (request.backend == Backend::cuda) {
-    try {
-      return call_cuda(request, run, io);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::fault) throw;
-      throw RunFault(error.code(), error.what(), {});
-    }
-  }
   if (request.processes) return call_processes(request, run, io);
-  return call_group(request, run, make_memory(request, run.problem().ranks), io);
+  const bool on_gpus = request.backend == Backend::cuda;
+  const int ranks = run.problem().ranks;
+  try {
+    if (request.launcher) return call_launched(request, run, io);
+    if (on_gpus) return call_cuda(request, run, cuda_memory(request, ranks), io);
+    return call_group(request, run, make_memory(request, ranks), io);
+  } catch (const RunFault&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::fault) throw;
+    throw RunFault(error.code(), error.what(), {});
+  }
 }
 
 }  // namespace megamoe::cli

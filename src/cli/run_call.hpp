@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,5 +70,13 @@ RunOutput call_group(const RunRequest& request, const RunCase& run,
 
 /// The run with each rank in a process of its own.
 RunOutput call_processes(const RunRequest& request, const RunCase& run, Io& io);
+
+/// The run with each rank in a process that a launcher has started, this one among them. Every
+/// process gets the output of all ranks.
+RunOutput call_launched(const RunRequest& request, const RunCase& run, Io& io);
+
+/// Longest time for a step of joining a group: processes start at different times, whatever the
+/// deadline of a call.
+std::chrono::nanoseconds join_deadline(const RunRequest& request);
 
 }  // namespace megamoe::cli

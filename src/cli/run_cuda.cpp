@@ -89,19 +89,16 @@ struct GpuRank {
 /// The ranks of a run on their GPUs, and their Group.
 class GpuRun {
  public:
-  GpuRun(const RunRequest& request, const RunCase& run) : one_launch_(request.virtual_ranks) {
-    const std::vector<int> usable = find_devices().usable;
-    const auto ranks = static_cast<std::size_t>(run.problem().ranks);
-    std::vector<int> devices(usable.begin(),
-                             usable.begin() + static_cast<long>(one_launch_ ? 1 : ranks));
-    devices.resize(ranks, usable.front());
-    group_ = std::make_unique<Group>(
-        run.problem(), one_launch_ ? SymmetricMemory::cuda_virtual(run.problem().ranks, usable[0])
-                                   : SymmetricMemory::cuda_peers(devices));
-    for (std::size_t r = 0; r < ranks; ++r) {
-      const DeviceGuard guard(devices[r]);
-      ranks_.push_back(std::make_unique<GpuRank>(devices[r], run, r));
-      ranks_.back()->stage(group_->layer(static_cast<int>(r)), stream(r));
+  GpuRun(const RunCase& run, std::unique_ptr<SymmetricMemory> memory)
+      : one_launch_(memory->one_launch()) {
+    const std::vector<int> devices = memory->devices();
+    group_ = std::make_unique<Group>(run.problem(), std::move(memory));
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const DeviceGuard guard(devices[i]);
+      Layer& layer = group_->layer(static_cast<int>(i));
+      ranks_.push_back(
+          std::make_unique<GpuRank>(devices[i], run, static_cast<std::size_t>(layer.rank())));
+      ranks_.back()->stage(layer, stream(i));
     }
   }
 
@@ -164,12 +161,23 @@ class GpuRun {
 
 }  // namespace
 
-RunOutput call_cuda(const RunRequest& request, const RunCase& run, Io& io) {
+std::unique_ptr<SymmetricMemory> cuda_memory(const RunRequest& request, int ranks) {
+  std::vector<int> usable = find_devices().usable;
+  if (request.virtual_ranks) return SymmetricMemory::cuda_virtual(ranks, usable.at(0));
+  usable.resize(static_cast<std::size_t>(ranks));  // choose_backend has counted them
+  return SymmetricMemory::cuda_peers(usable);
+}
+
+RunOutput call_cuda(const RunRequest& request, const RunCase& run,
+                    std::unique_ptr<SymmetricMemory> memory, Io& io) {
   const KernelConfig config = wanted_config(request, run);
-  GpuRun gpus(request, run);
-  const auto experts = static_cast<std::size_t>(run.problem().experts);
+  GpuRun gpus(run, std::move(memory));
+  const auto experts =
+      static_cast<std::size_t>(gpus.group().num_local_ranks() * run.problem().experts_per_rank());
   const DeviceBuffer stats(gpus.first_device(), experts * sizeof(std::int64_t));
   ForwardOptions options = forward_options(request, run, config);
+  // All ranks have joined and loaded their kernels by then.
+  if (request.deadline_given) options.first_deadline = request.deadline;
   options.recv_stats = reinterpret_cast<std::int64_t*>(stats.data());
   RunOutput output;
   Progress progress(io.err, io.err_is_terminal && !request.json, "calls", request.repeat);

@@ -4,7 +4,11 @@
 
 namespace megamoe::cli {
 
-/// The run on GPUs of this process: as call_layer, with weights and tokens copied there.
-RunOutput call_cuda(const RunRequest& request, const RunCase& run, Io& io);
+/// The GPUs that the ranks of this process run on, by peer access or as virtual ranks on one.
+std::unique_ptr<SymmetricMemory> cuda_memory(const RunRequest& request, int ranks);
+
+/// As call_group, on the GPUs of the memory, with weights and tokens copied there.
+RunOutput call_cuda(const RunRequest& request, const RunCase& run,
+                    std::unique_ptr<SymmetricMemory> memory, Io& io);
 
 }  // namespace megamoe::cli

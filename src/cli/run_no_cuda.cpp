@@ -4,7 +4,12 @@
 
 namespace megamoe::cli {
 
-RunOutput call_cuda(const RunRequest& /*request*/, const RunCase& /*run*/, Io& /*io*/) {
+std::unique_ptr<SymmetricMemory> cuda_memory(const RunRequest& /*request*/, int /*ranks*/) {
+  throw Error(ErrorCode::unsupported, "--backend cuda: " + find_devices().reason);
+}
+
+RunOutput call_cuda(const RunRequest& /*request*/, const RunCase& /*run*/,
+                    std::unique_ptr<SymmetricMemory> /*memory*/, Io& /*io*/) {
   throw Error(ErrorCode::unsupported, "--backend cuda: " + find_devices().reason);
 }
 

@@ -9,15 +9,11 @@
 #include "cli/children.hpp"
 #include "cli/mailbox.hpp"
 #include "cli/run_call.hpp"
+#include "cli/run_cuda.hpp"
+#include "host/devices.hpp"
 
 namespace megamoe::cli {
 namespace {
-
-/// Longest time for a step of joining the group: processes start at different times, whatever the
-/// deadline of a call.
-std::chrono::nanoseconds join_deadline(const RunRequest& request) {
-  return std::max<std::chrono::nanoseconds>(request.deadline, std::chrono::seconds(10));
-}
 
 /// Unlike that of any other run on this machine.
 std::string group_name() {
@@ -30,13 +26,19 @@ void run_rank(const RunRequest& request, const RunCase& run, const std::string& 
   // One process shows the progress of all.
   std::ostringstream nowhere;
   Io quiet{.out = nowhere, .err = nowhere};
+  Io& shown = rank == 0 ? io : quiet;
+  JoinOptions join;
+  join.name = group;
+  join.ranks = run.problem().ranks;
+  join.rank = rank;
+  join.deadline = join_deadline(request);
   try {
-    mailbox.put(call_group(request, run,
-                           SymmetricMemory::shared({.name = group,
-                                                    .ranks = run.problem().ranks,
-                                                    .rank = rank,
-                                                    .deadline = join_deadline(request)}),
-                           rank == 0 ? io : quiet));
+    if (request.backend == Backend::cuda) {
+      const int device = find_devices().usable.at(static_cast<std::size_t>(rank));
+      mailbox.put(call_cuda(request, run, SymmetricMemory::cuda_processes(join, device), shown));
+    } else {
+      mailbox.put(call_group(request, run, SymmetricMemory::shared(join), shown));
+    }
   } catch (const Error& error) {
     mailbox.put_failure(error.code(), error.what());
   } catch (const std::exception& error) {

@@ -1,6 +1,7 @@
 #include "cli/run_request.hpp"
 
 #include <array>
+#include <cstdlib>
 #include <limits>
 #include <string_view>
 
@@ -30,12 +31,13 @@ int integer_or(const std::optional<std::string>& text, const char* flag, int low
   return text ? static_cast<int>(parse_integer(flag, *text, low, high)) : otherwise;
 }
 
-Backend parse_backend(const std::string& text) {
+/// `apart`: this process is going to fork, and must not start the driver.
+Backend parse_backend(const std::string& text, bool apart) {
   constexpr std::array<std::string_view, 3> kNames = {"auto", "cpu", "cuda"};
   if (text == "auto") return Backend::automatic;
   if (text == "cpu") return Backend::cpu;
   if (text != "cuda") refuse(fmt::format("unknown backend '{}'{}", text, suggestion(text, kNames)));
-  const Devices found = find_devices();
+  const Devices found = apart ? find_devices_apart() : find_devices();
   if (!found.usable.empty()) return Backend::cuda;
   throw Error(ErrorCode::unsupported,
               fmt::format("--backend cuda: {}; the nearest that works is cpu", found.reason));
@@ -67,9 +69,27 @@ void resolve_tuning(const RunFlags& flags, RunRequest& request) {
   request.num_sms = flags.ctas ? integer_or(flags.ctas, "--ctas", 1, kMaxSms, 0)
                                : integer_or(flags.num_sms, "--num-sms", 0, kMaxSms, 0);
   request.cpu_ctas = flags.ctas.has_value();
-  request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMaxSms, 0);
+  if (flags.reserved_sms)
+    request.reserved_sms = integer_or(flags.reserved_sms, "--reserved-sms", 0, kMaxSms, 0);
   request.block_rows = parse_block_rows(flags.block_rows);
   request.waves = integer_or(flags.waves, "--waves", 1, kMaxWaves, 0);
+}
+
+/// Under a launcher such as torchrun, this process is one rank of its world.
+void resolve_launcher(RunRequest& request) {
+  const char* const world = std::getenv("WORLD_SIZE");
+  const bool launched =
+      world != nullptr && std::getenv("RANK") != nullptr && std::getenv("MASTER_ADDR") != nullptr;
+  if (!launched || request.virtual_ranks || request.processes) return;
+  const LauncherRank rank = rank_from_environment();
+  if (rank.join.ranks == 1) return;
+  const std::string ranks = std::to_string(rank.join.ranks);
+  if (request.problem.ranks.value_or(ranks) != ranks) {
+    refuse(
+        fmt::format("--ranks = {} in a world of {} (WORLD_SIZE)", *request.problem.ranks, ranks));
+  }
+  request.problem.ranks = ranks;
+  request.launcher = rank;
 }
 
 }  // namespace
@@ -119,7 +139,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--backend", flags.backend, "B",
       "auto, cpu or cuda (default auto: GPUs where they run the problem)");
   app.add_flag("--virtual", flags.virtual_ranks, "All ranks in one launch")->group(group);
-  app.add_flag("--processes", flags.processes, "A process for each rank, over shared memory")
+  app.add_flag("--processes", flags.processes,
+               "A process for each rank, on the CPU or with a GPU each")
       ->group(group);
   add("--check", flags.check, "C",
       "Compare with the reference: full, rows:N or none (default full, rows:64 above 10 GFLOP)");
@@ -127,7 +148,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--deadline", flags.deadline, "SECONDS",
       "Longest wait inside a call (default 30; 600 on the CPU, which waits for products)");
   add("--num-sms", flags.num_sms, "N", "Most SMs to use (default 0: all)");
-  add("--reserved-sms", flags.reserved_sms, "N", "SMs left free (default 0)");
+  add("--reserved-sms", flags.reserved_sms, "N",
+      "SMs left free (default: MEGAMOE_RESERVED_SMS, else 0)");
   add("--ctas", flags.ctas, "N", "CTAs per rank on the CPU");
   add("--block-rows", flags.block_rows, "N", "Rows per block: 8, 16, 32, 64 or 128");
   add("--waves", flags.waves, "N", "Waves of source tokens, 1..4");
@@ -164,11 +186,12 @@ RunRequest resolve_run(const RunFlags& flags) {
   request.layer = integer_or(flags.layer, "--layer", 0, kMaxLayer, 0);
   request.input = flags.input;
   request.output = flags.output;
-  request.backend = parse_backend(flags.backend.value_or("auto"));
+  request.backend = parse_backend(flags.backend.value_or("auto"), flags.processes);
   if (flags.virtual_ranks && flags.processes)
     refuse("--virtual and --processes exclude each other");
   request.virtual_ranks = flags.virtual_ranks;
   request.processes = flags.processes;
+  resolve_launcher(request);
   if (flags.check) request.check = parse_check(*flags.check);
   request.repeat = integer_or(flags.repeat, "--repeat", 1, kMaxRepeat, 1);
   const double seconds = parse_real("--deadline", flags.deadline.value_or("30"), 0.001, 86400);
@@ -178,7 +201,7 @@ RunRequest resolve_run(const RunFlags& flags) {
   resolve_tuning(flags, request);
   // The numbers of the shape are checked now where they do not wait for a file.
   if (!flags.checkpoint) {
-    const Shape shape = resolve_shape(flags.problem, run_defaults());
+    const Shape shape = resolve_shape(request.problem, run_defaults());
     if (!flags.input) tokens_per_rank(shape);
   }
   return request;

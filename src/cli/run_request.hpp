@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/problem_flags.hpp"
+#include "megamoe/symmetric_memory.hpp"
 #include "ref/random_case.hpp"
 
 // A forward declaration keeps the large header of the parser out of most files.
@@ -55,15 +56,17 @@ struct RunRequest {
   Backend backend = Backend::automatic;
   bool virtual_ranks = false;
   bool processes = false;  ///< one for each rank
+  /// This process is one rank of those that a launcher has started.
+  std::optional<LauncherRank> launcher;
   CheckSpec check;
   int repeat = 1;
   std::chrono::nanoseconds deadline{};
   bool deadline_given = false;
   int num_sms = 0;
-  bool cpu_ctas = false;  ///< num_sms came as --ctas
-  int reserved_sms = 0;
-  int block_rows = 0;  ///< 0: chosen
-  int waves = 0;       ///< 0: chosen
+  bool cpu_ctas = false;            ///< num_sms came as --ctas
+  std::optional<int> reserved_sms;  ///< nothing: the library's default
+  int block_rows = 0;               ///< 0: chosen
+  int waves = 0;                    ///< 0: chosen
   bool json = false;
 };
 

@@ -46,6 +46,13 @@ class Backend {
   /// with one by its return.
   virtual void forward(std::span<const PreparedCall> calls, const ForwardOptions& options) = 0;
   virtual void stage(LayerState& layer, const StageCall& call, Stream stream) = 0;
+  /// Puts in order what reset_words has zeroed and calls need.
+  virtual void after_reset(LayerState& layer) = 0;
+  /// See Layer::set_deadlines.
+  virtual void set_deadlines(LayerState& layer, std::chrono::nanoseconds deadline,
+                             std::chrono::nanoseconds first_deadline) = 0;
+  /// The SMs of local rank `local_rank`'s device; 0: it has none.
+  [[nodiscard]] virtual int num_sms(int local_rank) const = 0;
   /// Waits for the rank's last forward or stage to end.
   virtual void synchronize(LayerState& layer) = 0;
 };

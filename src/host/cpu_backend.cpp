@@ -32,9 +32,10 @@ cpu::RankLaunch rank_launch(const PreparedCall& prepared) {
 
 /// CTAs per rank that `options` asks for.
 int ctas_for_call(const Problem& problem, const ForwardOptions& options) {
-  if (options.num_sms > 0) return std::max(1, options.num_sms - options.reserved_sms);
-  const int cores =
-      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - options.reserved_sms);
+  // The environment's reserve is of a GPU's SMs.
+  const int reserve = options.reserved_sms.value_or(0);
+  if (options.num_sms > 0) return std::max(1, options.num_sms - reserve);
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - reserve);
   return std::clamp(cores / problem.ranks, 1, 8);
 }
 
@@ -47,9 +48,12 @@ std::vector<cpu::Launch> make_launches(std::span<const cpu::RankLaunch> ranks,
   std::vector<cpu::Launch> launches;
   for (std::size_t i = 0; i < ranks.size(); i += ranks_of_one) {
     const LayerState& first = *calls[i].layer;
+    const bool is_first = first.epoch() == protocol::kFirstEpoch;
+    const auto deadline =
+        is_first ? options.first_deadline.value_or(options.deadline) : options.deadline;
     launches.push_back({ranks.subspan(i, ranks_of_one),
                         {.grid = ctas * static_cast<int>(ranks_of_one),
-                         .deadline_ns = static_cast<std::uint64_t>(options.deadline.count()),
+                         .deadline_ns = static_cast<std::uint64_t>(deadline.count()),
                          .delay_seed = first.delay_seed,
                          .thread_limit = first.thread_limit}});
   }
@@ -87,6 +91,10 @@ class CpuBackend final : public Backend {
   void prepare_inputs(LayerState& /*layer*/) override {}
   void check(const PreparedCall& /*call*/, const ForwardOptions& /*options*/) const override {}
   void synchronize(LayerState& /*layer*/) override {}
+  void after_reset(LayerState& /*layer*/) override {}
+  void set_deadlines(LayerState& /*layer*/, std::chrono::nanoseconds /*deadline*/,
+                     std::chrono::nanoseconds /*first_deadline*/) override {}
+  [[nodiscard]] int num_sms(int /*local_rank*/) const override { return 0; }
 
   void forward(std::span<const PreparedCall> calls, const ForwardOptions& options) override {
     std::vector<u32> epochs;
@@ -104,6 +112,11 @@ class CpuBackend final : public Backend {
       if (calls.size() < static_cast<std::size_t>(first.problem.ranks))
         raise_abort(*calls.front().layer, protocol::Phase::none);
       throw;
+    }
+    for (const PreparedCall& call : calls) {
+      if (!call.layer->poison) continue;
+      for (const Spoilable& part : spoilable(*call.layer))
+        std::memset(part.data, kPoison, part.bytes);
     }
     for (std::size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].layer->epoch() != epochs[i] + 1) throw_if_faulted(*calls[i].layer);

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cstdio>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include "host/environment.hpp"
 #include "host/handshake.hpp"
 #include "host/layer_state.hpp"
 
@@ -12,45 +15,97 @@ struct Group::State {
   std::unique_ptr<SymmetricMemory> memory;
   std::unique_ptr<Backend> backend;
   std::vector<std::unique_ptr<Layer>> layers;
+  std::optional<int> default_reserve;
+  bool poison = false;
+
+  /// What can be seen to be wrong without the other ranks.
+  void prepare() {
+    const std::string reason = why_invalid(problem);
+    if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
+    if (memory->ranks() != problem.ranks) {
+      throw Error(ErrorCode::disagreement,
+                  fmt::format("the problem has ranks = {}, the symmetric memory {}", problem.ranks,
+                              memory->ranks()));
+    }
+    default_reserve = environment_reserved_sms();
+    poison = environment_flag("MEGAMOE_POISON");
+    backend = memory->devices().empty() ? make_cpu_backend() : make_cuda_backend(problem, *memory);
+  }
+
+  std::unique_ptr<LayerState> make_layer(int rank, const std::vector<std::byte*>& bases) {
+    auto layer = std::make_unique<LayerState>();
+    layer->problem = problem;
+    layer->rank = rank;
+    layer->backend = backend.get();
+    layer->provider = memory.get();
+    layer->one_launch = memory->one_launch();
+    layer->default_reserve = default_reserve;
+    layer->poison = poison;
+    layer->space =
+        backend->make_space(static_cast<int>(layers.size()), local_layout(problem).bytes);
+    layer->memory = protocol::Memory(problem, bases.data(), layer->space->local());
+    reset_words(*layer);
+    backend->after_reset(*layer);
+    backend->prepare_inputs(*layer);
+    const bool own_launch = layers.empty() || !layer->one_launch;
+    layer->launch_header = own_launch ? layer->memory.local_header()
+                                      : LayerAccess::state(*layers.front()).launch_header;
+    return layer;
+  }
+
+  [[nodiscard]] AllGather gather() const {
+    return [this](const std::string& text) { return memory->all_gather(text); };
+  }
+
+  void require_alive() const {
+    if (memory == nullptr) throw Error(ErrorCode::invalid_argument, "the Group has been destroyed");
+  }
+
+  /// One line on stderr.
+  void log_creation() const {
+    if (!environment_flag("MEGAMOE_LOG")) return;
+    const std::vector<int> devices = memory->devices();
+    const std::string where =
+        devices.empty()
+            ? "the CPU"
+            : fmt::format("GPU {} with {} SMs, {} left free", fmt::join(devices, ", "),
+                          backend->num_sms(0),
+                          default_reserve ? std::to_string(*default_reserve) : "default");
+    const std::string line = fmt::format(
+        "megamoe {}: process {}: rank {} of {} on {}; {}; {}, hidden {}, intermediate {}, {} "
+        "experts, top-{}, {} tokens per rank; {} symmetric and {} local bytes per rank\n",
+        version(), getpid(), fmt::join(memory->local_ranks(), ", "), problem.ranks, where,
+        memory->kind(), name(problem.precision), problem.hidden, problem.intermediate,
+        problem.experts, problem.top_k, problem.max_tokens_per_rank,
+        symmetric_layout(problem).bytes, local_layout(problem).bytes);
+    std::fputs(line.c_str(), stderr);
+  }
 };
 
 Group::Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory)
     : state_(std::make_unique<State>()) {
-  const std::string reason = why_invalid(problem);
-  if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
   if (memory == nullptr) throw Error(ErrorCode::invalid_argument, "memory is null");
-  if (memory->ranks() != problem.ranks) {
-    throw Error(ErrorCode::disagreement,
-                fmt::format("the problem has ranks = {}, the symmetric memory {}", problem.ranks,
-                            memory->ranks()));
-  }
-  agree(*memory, problem);
-  state_->problem = problem;
-  state_->backend =
-      memory->devices().empty() ? make_cpu_backend() : make_cuda_backend(problem, *memory);
-  state_->memory = std::move(memory);
-  const std::vector<std::byte*> bases = state_->memory->allocate(symmetric_layout(problem).bytes);
-  for (const int rank : state_->memory->local_ranks()) {
-    auto layer = std::make_unique<LayerState>();
-    layer->problem = problem;
-    layer->rank = rank;
-    layer->backend = state_->backend.get();
-    layer->provider = state_->memory.get();
-    layer->one_launch = state_->memory->one_launch();
-    layer->space = state_->backend->make_space(static_cast<int>(state_->layers.size()),
-                                               local_layout(problem).bytes);
-    layer->memory = protocol::Memory(problem, bases.data(), layer->space->local());
-    reset_words(*layer);
-    state_->backend->prepare_inputs(*layer);
-    const bool own_launch = state_->layers.empty() || !layer->one_launch;
-    layer->launch_header = own_launch ? layer->memory.local_header()
-                                      : LayerAccess::state(*state_->layers.front()).launch_header;
-    state_->layers.push_back(std::unique_ptr<Layer>(new Layer(std::move(layer))));
-  }
-  state_->memory->all_gather("");  // no rank calls before all words are in place
+  State& s = *state_;
+  s.problem = problem;
+  s.memory = std::move(memory);
+  agree(*s.memory, problem, trouble_of([&] { s.prepare(); }));
+  const std::vector<std::byte*> bases = s.memory->allocate(symmetric_layout(problem).bytes);
+  const Trouble trouble = trouble_of([&] {
+    for (const int rank : s.memory->local_ranks())
+      s.layers.push_back(std::unique_ptr<Layer>(new Layer(s.make_layer(rank, bases))));
+  });
+  refuse_together(s.gather(), trouble);  // no rank calls before all words are in place
+  s.log_creation();
 }
 
 Group::~Group() = default;
+
+void Group::destroy() {
+  // The Layers stay, empty: callers may hold on to them.
+  for (const auto& layer : state_->layers) layer->state_.reset();
+  state_->backend.reset();
+  state_->memory.reset();
+}
 
 const Problem& Group::problem() const { return state_->problem; }
 int Group::num_local_ranks() const { return static_cast<int>(state_->layers.size()); }
@@ -65,6 +120,7 @@ Layer& Group::layer(int local_rank) {
 
 void Group::forward(std::span<const RankCall> calls, const ForwardOptions& options,
                     std::span<const Stream> streams) {
+  state_->require_alive();
   const std::size_t ranks = state_->layers.size();
   if (calls.size() != ranks) {
     throw Error(ErrorCode::invalid_argument,
@@ -96,16 +152,23 @@ void Group::synchronize() {
 }
 
 void Group::reset() {
+  state_->require_alive();
   for (const auto& layer : state_->layers) {
     if (LayerAccess::state(*layer).in_flight) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("reset() while rank {} has a call in flight", layer->rank()));
     }
   }
-  synchronize();
-  state_->memory->all_gather("");  // no rank's call is running any more
-  for (const auto& layer : state_->layers) reset_words(LayerAccess::state(*layer));
-  state_->memory->all_gather("");  // no rank calls before all words are in place
+  const AllGather gather = state_->gather();
+  // No rank's call is running any more after the first; no rank calls before the second.
+  refuse_together(gather, trouble_of([&] { synchronize(); }));
+  refuse_together(gather, trouble_of([&] {
+                    for (const auto& layer : state_->layers) {
+                      LayerState& s = LayerAccess::state(*layer);
+                      reset_words(s);
+                      s.backend->after_reset(s);
+                    }
+                  }));
 }
 
 }  // namespace megamoe

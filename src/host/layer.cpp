@@ -15,8 +15,14 @@ const char* version() { return MEGAMOE_VERSION; }
 Layer::Layer(std::unique_ptr<LayerState> state) : state_(std::move(state)) {}
 Layer::~Layer() = default;
 
-int Layer::rank() const { return state_->rank; }
-const Problem& Layer::problem() const { return state_->problem; }
+LayerState& LayerAccess::state(const Layer& layer) {
+  if (layer.state_ == nullptr)
+    throw Error(ErrorCode::invalid_argument, "the Layer's Group has been destroyed");
+  return *layer.state_;
+}
+
+int Layer::rank() const { return LayerAccess::state(*this).rank; }
+const Problem& Layer::problem() const { return LayerAccess::state(*this).problem; }
 
 InputViews input_views(const LayerState& s) {
   std::byte* base = s.memory.peer(static_cast<u32>(s.rank));
@@ -27,7 +33,7 @@ InputViews input_views(const LayerState& s) {
           reinterpret_cast<float*>(base + l.topk_weights)};
 }
 
-InputViews Layer::inputs() const { return input_views(*state_); }
+InputViews Layer::inputs() const { return input_views(LayerAccess::state(*this)); }
 
 void throw_if_faulted(const LayerState& s) {
   const std::string text = fault_text(s);
@@ -37,17 +43,28 @@ void throw_if_faulted(const LayerState& s) {
 
 void Layer::forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
                     const ExpertTensors* shared, const ForwardOptions& options, Stream stream) {
-  if (state_->one_launch) {
+  LayerState* const layer = &LayerAccess::state(*this);
+  if (layer->one_launch) {
     throw Error(
         ErrorCode::invalid_argument,
-        fmt::format("rank {} is a virtual rank: only Group::forward runs its call", state_->rank));
+        fmt::format("rank {} is a virtual rank: only Group::forward runs its call", layer->rank));
   }
-  LayerState* layer = state_.get();
   const RankCall call{y, num_tokens, &weights, shared};
   run_calls({&layer, 1}, {&call, 1}, options, {&stream, 1});
 }
 
-void Layer::synchronize() { state_->backend->synchronize(*state_); }
+void Layer::synchronize() {
+  LayerState& s = LayerAccess::state(*this);
+  s.backend->synchronize(s);
+}
+
+void Layer::set_deadlines(std::chrono::nanoseconds deadline,
+                          std::chrono::nanoseconds first_deadline) {
+  LayerState& s = LayerAccess::state(*this);
+  check_deadline("deadline", deadline);
+  check_deadline("first_deadline", first_deadline);
+  s.backend->set_deadlines(s, deadline, first_deadline);
+}
 
 namespace {
 
@@ -68,7 +85,7 @@ std::int64_t rows_received(const LayerState& s, u32 epoch) {
 }  // namespace
 
 CallReport Layer::check() const {
-  const LayerState& s = *state_;
+  const LayerState& s = LayerAccess::state(*this);
   throw_if_faulted(s);
   CallReport report;
   const u32 epoch = s.epoch();
@@ -94,11 +111,26 @@ void raise_abort(LayerState& s, protocol::Phase phase) {
   }
 }
 
-void Layer::abort() { raise_abort(*state_, protocol::Phase::caller); }
+void Layer::abort() { raise_abort(LayerAccess::state(*this), protocol::Phase::caller); }
 
 MemoryReport Layer::memory_report() const {
-  return {symmetric_layout(state_->problem).bytes, local_layout(state_->problem).bytes,
-          layout_map(state_->problem)};
+  const Problem& p = LayerAccess::state(*this).problem;
+  return {symmetric_layout(p).bytes, local_layout(p).bytes, layout_map(p)};
+}
+
+std::size_t symmetric_bytes(const Problem& problem) {
+  const std::string reason = why_invalid(problem);
+  if (!reason.empty()) throw Error(ErrorCode::invalid_argument, reason);
+  return symmetric_layout(problem).bytes;
+}
+
+std::array<Spoilable, 2> spoilable(const LayerState& s) {
+  const SymmetricLayout& symmetric = s.memory.symmetric();
+  // Peers write contributions only after this rank has published the counts of their call.
+  std::byte* const combine = s.memory.peer(static_cast<u32>(s.rank)) + symmetric.combine;
+  const LocalLayout& local = s.memory.local_offsets();
+  return {{{combine, symmetric.bytes - symmetric.combine},
+           {s.memory.pool(), local.bytes - local.pool}}};
 }
 
 void reset_words(LayerState& s) {

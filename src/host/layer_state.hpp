@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -26,10 +27,12 @@ struct LayerState {
   std::atomic<protocol::u32> aborted_generation = 0;  ///< the last in which abort() was called
   std::atomic<bool> in_flight = false;                ///< while forward has not returned
   std::optional<KernelConfig> last_config;
-  /// The least deadline of the first call on a GPU after creation or reset.
+  /// The least deadline of the first call on a GPU after creation or reset, unless a call says.
   std::chrono::nanoseconds first_call_deadline = std::chrono::seconds(60);
-  std::uint64_t delay_seed = 0;  ///< see cpu::LaunchOptions
-  int thread_limit = 0;          ///< see cpu::LaunchOptions
+  std::optional<int> default_reserve;  ///< SMs that the environment wants free
+  bool poison = false;                 ///< MEGAMOE_POISON: spoil buffers after each call
+  std::uint64_t delay_seed = 0;        ///< see cpu::LaunchOptions
+  int thread_limit = 0;                ///< see cpu::LaunchOptions
 
   [[nodiscard]] protocol::u32 epoch() const {
     return protocol::tag_of(space->load(&launch_header->start));
@@ -38,7 +41,8 @@ struct LayerState {
 
 /// Access to a Layer's state for the Group and for tests.
 struct LayerAccess {
-  static LayerState& state(Layer& layer) { return *layer.state_; }
+  /// Throws Error once the Group has been destroyed.
+  static LayerState& state(const Layer& layer);
 };
 
 /// The input region of a Layer, as calls address it.
@@ -57,6 +61,9 @@ void check_call(const LayerState& state, const RankCall& call, const ForwardOpti
 /// The same for a call that only dispatches.
 void check_dispatch(const LayerState& state, const RankCall& call, const ForwardOptions& options);
 
+/// Throws Error unless it is positive.
+void check_deadline(const char* name, std::chrono::nanoseconds deadline);
+
 /// The configuration that `options` asks for, or the choice for this rank's tokens. Throws Error if
 /// invalid.
 KernelConfig config_for_call(const LayerState& state, int num_tokens,
@@ -74,6 +81,14 @@ std::string fault_text(const LayerState& state);
 
 /// True once this rank's record of the current generation is complete.
 bool has_record(const LayerState& state);
+
+/// Buffers whose bytes no later call may read before they are written: what MEGAMOE_POISON fills.
+struct Spoilable {
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+};
+std::array<Spoilable, 2> spoilable(const LayerState& state);
+inline constexpr int kPoison = 0xFF;  ///< NaN in e4m3, BF16 and FP32
 
 /// All words as after creation, generation one higher.
 void reset_words(LayerState& state);

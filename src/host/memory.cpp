@@ -25,6 +25,7 @@ class HostMemory final : public SymmetricMemory {
     return std::vector<std::string>(static_cast<std::size_t>(ranks_), text);
   }
   [[nodiscard]] std::vector<int> lost_ranks() const override { return {}; }
+  [[nodiscard]] std::string kind() const override { return "host memory"; }
 
   std::vector<std::byte*> allocate(std::size_t bytes) override {
     std::vector<std::byte*> bases;

@@ -1,4 +1,6 @@
 // What a build without CUDA answers to those who ask for a GPU.
+#include <fmt/format.h>
+
 #include "host/backend.hpp"
 #include "host/devices.hpp"
 
@@ -10,6 +12,19 @@ constexpr const char* kReason = "this build has no CUDA kernels";
 }  // namespace
 
 Devices find_devices() { return {{}, kReason}; }
+
+int device_for(const char* who, int /*device*/) {
+  throw Error(ErrorCode::unsupported, fmt::format("{}: {}", who, kReason));
+}
+
+void check_reach(const AllGather& /*gather*/, int /*device*/) {
+  throw Error(ErrorCode::unsupported, std::string("memory on GPUs: ") + kReason);
+}
+
+std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_processes(const JoinOptions& /*options*/,
+                                                                 int /*device*/) {
+  throw Error(ErrorCode::unsupported, std::string("cuda_processes: ") + kReason);
+}
 
 std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_virtual(int /*ranks*/, int /*device*/) {
   throw Error(ErrorCode::unsupported, std::string("cuda_virtual: ") + kReason);

@@ -34,19 +34,19 @@ StageCall checked_call(const Problem& p, const std::uint16_t* hidden_states,
 void Layer::stage(const std::uint16_t* hidden_states, std::span<const std::int64_t> topk_idx,
                   std::span<const float> topk_weights, int num_tokens, float routed_scaling,
                   Stream stream) {
-  state_->backend->stage(*state_,
-                         checked_call(state_->problem, hidden_states, topk_idx, topk_weights,
-                                      num_tokens, routed_scaling),
-                         stream);
+  LayerState& s = LayerAccess::state(*this);
+  s.backend->stage(
+      s, checked_call(s.problem, hidden_states, topk_idx, topk_weights, num_tokens, routed_scaling),
+      stream);
 }
 
 void Layer::stage(const std::uint16_t* hidden_states, std::span<const std::int32_t> topk_idx,
                   std::span<const float> topk_weights, int num_tokens, float routed_scaling,
                   Stream stream) {
-  state_->backend->stage(*state_,
-                         checked_call(state_->problem, hidden_states, topk_idx, topk_weights,
-                                      num_tokens, routed_scaling),
-                         stream);
+  LayerState& s = LayerAccess::state(*this);
+  s.backend->stage(
+      s, checked_call(s.problem, hidden_states, topk_idx, topk_weights, num_tokens, routed_scaling),
+      stream);
 }
 
 }  // namespace megamoe

@@ -62,8 +62,8 @@ void check_tokens(const Problem& p, const RankCall& call) {
 }
 
 void check_options(const Problem& p, const ForwardOptions& options) {
-  if (options.deadline.count() <= 0)
-    refuse(fmt::format("deadline = {} ns must be positive", options.deadline.count()));
+  check_deadline("deadline", options.deadline);
+  if (options.first_deadline) check_deadline("first_deadline", *options.first_deadline);
   if (options.global_num_tokens) {
     const long most = static_cast<long>(p.ranks) * p.max_tokens_per_rank;
     if (*options.global_num_tokens < 0 || *options.global_num_tokens > most) {
@@ -72,11 +72,16 @@ void check_options(const Problem& p, const ForwardOptions& options) {
     }
   }
   if (options.num_sms < 0) refuse(fmt::format("num_sms = {} is negative", options.num_sms));
-  if (options.reserved_sms < 0)
-    refuse(fmt::format("reserved_sms = {} is negative", options.reserved_sms));
+  if (options.reserved_sms.value_or(0) < 0)
+    refuse(fmt::format("reserved_sms = {} is negative", *options.reserved_sms));
 }
 
 }  // namespace
+
+void check_deadline(const char* name, std::chrono::nanoseconds deadline) {
+  if (deadline.count() <= 0)
+    refuse(fmt::format("{} = {} ns must be positive", name, deadline.count()));
+}
 
 void check_call(const LayerState& s, const RankCall& call, const ForwardOptions& options) {
   const Problem& p = s.problem;

@@ -33,13 +33,17 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
   if (threadIdx.x == 0) {
     DeviceEnv env;
     state.generation = own->generation;
-    state.deadline_ns = own->deadline_ns;
+    const std::uint64_t first_deadline_ns = own->first_deadline_ns;
+    const std::uint64_t deadline_ns = own->deadline_ns;
     state.failed = 0;
     for (u32& traced : state.traced) traced = 0;
     state.launch_ranks = params.launch_ranks;
     state.maps = &params.maps;
     state.entry =
         protocol::enter(env, params.rank.memory.local_header(), params.launch_ranks, gridDim.x);
+    // By the epoch, which a replay reads too: a captured first call is the first one only once.
+    const bool first = state.entry.epoch == protocol::kFirstEpoch;
+    state.deadline_ns = first ? first_deadline_ns : deadline_ns;
   }
   const RankParams* rank = &params.rank;
   if (params.launch_ranks > 1) {

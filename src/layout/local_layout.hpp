@@ -25,8 +25,10 @@ struct LocalHeader {
   alignas(128) std::uint32_t fault_claim;
   /// Reset generation, from 1; written by the host while nothing runs.
   alignas(128) std::uint32_t generation;
-  /// How long a wait of a CUDA kernel may last; written by the host between calls.
+  /// How long a wait of a CUDA kernel may last, and in the first call after creation or reset;
+  /// written by the host between calls.
   std::uint64_t deadline_ns;
+  std::uint64_t first_deadline_ns;
   /// 0, then 1 once an expert id out of range was recorded in the three words that follow.
   alignas(128) std::uint32_t bad_id_claim;
   std::uint32_t bad_id_token;

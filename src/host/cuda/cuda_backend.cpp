@@ -134,7 +134,7 @@ class CudaBackend final : public Backend {
   void check(const PreparedCall& p, const ForwardOptions& options) const override {
     CudaRank& rank = rank_of(*p.layer);
     cuda::instance_for(p);
-    (void)cuda::grid_for(options, sms_of(rank), launch_ranks());
+    (void)grid_of(*p.layer, options);
     if (p.snapshot.x != nullptr) return;
     require_aligned("y", p.call.y, 16);
     const DeviceGuard guard(rank.device());
@@ -188,6 +188,20 @@ class CudaBackend final : public Backend {
     if (!cuda::is_capturing(stream)) rank.note_stream(stream);
   }
 
+  void after_reset(LayerState& s) override {
+    rank_of(s).restore_deadlines(s.memory.local_header(), s.generation);
+  }
+  void set_deadlines(LayerState& s, std::chrono::nanoseconds deadline,
+                     std::chrono::nanoseconds first_deadline) override {
+    rank_of(s).set_deadlines(s.memory.local_header(), s.generation,
+                             {static_cast<std::uint64_t>(deadline.count()),
+                              static_cast<std::uint64_t>(first_deadline.count())},
+                             nullptr, true);
+  }
+  [[nodiscard]] int num_sms(int local_rank) const override {
+    return num_sms_[static_cast<std::size_t>(local_rank)];
+  }
+
   void synchronize(LayerState& s) override { rank_of(s).synchronize(); }
 
  private:
@@ -217,25 +231,39 @@ class CudaBackend final : public Backend {
     params.other_maps = place.maps;
     params.other_ranks = place.ranks;
     for (const PreparedCall& call : calls) set_deadline(*call.layer, options, call, capturing);
-    const int grid = cuda::grid_for(options, sms_of(rank), launch_ranks());
+    const int grid = grid_of(*first.layer, options);
     launch_fused(cuda::instance_for(first), params, grid, first.stream);
+    for (const PreparedCall& call : calls) poison(*call.layer, first.stream);
     for (const PreparedCall& call : calls) {
       if (!capturing) rank_of(*call.layer).note_stream(first.stream);
     }
   }
 
+  [[nodiscard]] int grid_of(const LayerState& s, const ForwardOptions& options) const {
+    const CudaRank& rank = rank_of(s);
+    return cuda::grid_for(options, s.default_reserve, arch_, sms_of(rank), launch_ranks());
+  }
+
+  /// Behind the call, in stream order; a captured call spoils on each replay.
+  static void poison(const LayerState& s, cudaStream_t stream) {
+    if (!s.poison) return;
+    for (const Spoilable& part : spoilable(s))
+      cuda::check(cudaMemsetAsync(part.data, kPoison, part.bytes, stream), "MEGAMOE_POISON");
+  }
+
   static void set_deadline(LayerState& s, const ForwardOptions& options, const PreparedCall& call,
                            bool capturing) {
-    CudaRank& rank = rank_of(s);
-    const bool first_call = rank.deadline_generation() != s.generation;
-    const auto deadline =
-        first_call ? std::max(options.deadline, s.first_call_deadline) : options.deadline;
-    rank.set_deadline(s.memory.local_header(), s.generation,
-                      static_cast<std::uint64_t>(deadline.count()), call.stream, capturing);
+    const auto first =
+        options.first_deadline.value_or(std::max(options.deadline, s.first_call_deadline));
+    rank_of(s).set_deadlines(s.memory.local_header(), s.generation,
+                             {static_cast<std::uint64_t>(options.deadline.count()),
+                              static_cast<std::uint64_t>(first.count())},
+                             call.stream, capturing);
   }
 
   std::vector<int> devices_;  ///< of each local rank
   std::vector<int> num_sms_;  ///< the same
+  int arch_ = 90;             ///< check_problem admits no other
   bool one_launch_;
   int ranks_;
   std::unique_ptr<RankTable> table_;

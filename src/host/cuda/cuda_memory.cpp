@@ -31,6 +31,9 @@ class CudaMemory final : public SymmetricMemory {
     std::iota(all.begin(), all.end(), 0);
     return all;
   }
+  [[nodiscard]] std::string kind() const override {
+    return one_launch_ ? "one GPU's memory" : "peer access";
+  }
   std::vector<std::string> all_gather(const std::string& text) override {
     return std::vector<std::string>(devices_.size(), text);
   }
@@ -66,17 +69,6 @@ void check_device(const char* who, int device, int count) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: device = {} is outside 0..{}", who, device, count - 1));
   }
-}
-
-/// Why device a cannot use device b's memory as the protocol does, or an empty string.
-std::string why_unreachable(int a, int b) {
-  int can = 0, atomics = 0;
-  cuda::check(cudaDeviceCanAccessPeer(&can, a, b), "cudaDeviceCanAccessPeer");
-  if (can == 0) return fmt::format("device {} cannot reach device {}", a, b);
-  cuda::check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, a, b),
-              "cudaDeviceGetP2PAttribute");
-  if (atomics == 0) return fmt::format("no native atomics from device {} to device {}", a, b);
-  return {};
 }
 
 /// Calls f(a, b) for every ordered pair of different devices.
@@ -120,11 +112,8 @@ std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_virtual(int ranks, int de
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("cuda_virtual: ranks = {} is outside 1..{}", ranks, kMaxVirtualRanks));
   }
-  const int count = device_count("cuda_virtual");
-  if (device == -1) cuda::check(cudaGetDevice(&device), "cudaGetDevice");
-  check_device("cuda_virtual", device, count);
-  return std::make_unique<CudaMemory>(std::vector<int>(static_cast<std::size_t>(ranks), device),
-                                      true);
+  return std::make_unique<CudaMemory>(
+      std::vector<int>(static_cast<std::size_t>(ranks), device_for("cuda_virtual", device)), true);
 }
 
 std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_peers(std::span<const int> devices) {
@@ -146,6 +135,13 @@ std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_peers(std::span<const int
   check_peers(devices);
   enable_peers(devices);
   return std::make_unique<CudaMemory>(std::vector<int>(devices.begin(), devices.end()), false);
+}
+
+int device_for(const char* who, int device) {
+  const int count = device_count(who);
+  if (device == -1) cuda::check(cudaGetDevice(&device), "cudaGetDevice");
+  check_device(who, device, count);
+  return device;
 }
 
 Devices find_devices() {

@@ -10,7 +10,7 @@ CudaRank::CudaRank(int device, std::size_t local_bytes)
       stage_words_(device, sizeof(StageWords)),
       record_(sizeof(protocol::FaultRecord)),
       bounce_(kBounceBytes),
-      deadlines_(kDeadlines * sizeof(std::uint64_t)) {}
+      deadlines_(kDeadlines * sizeof(Deadlines)) {}
 
 CudaRank::~CudaRank() {
   int previous = 0;
@@ -71,21 +71,28 @@ std::shared_ptr<std::byte> CudaRank::allocate(std::size_t bytes) const {
   return {buffer, buffer->data()};
 }
 
-void CudaRank::set_deadline(LocalHeader* header, protocol::u32 generation,
-                            std::uint64_t deadline_ns, cudaStream_t stream, bool capturing) {
-  if (deadline_generation_ == generation && deadline_ns_ == deadline_ns) return;
+void CudaRank::set_deadlines(LocalHeader* header, protocol::u32 generation,
+                             const Deadlines& deadlines, cudaStream_t stream, bool capturing) {
+  static_assert(offsetof(LocalHeader, first_deadline_ns) ==
+                offsetof(LocalHeader, deadline_ns) + sizeof(std::uint64_t));
+  static_assert(sizeof(Deadlines) == 2 * sizeof(std::uint64_t));
+  if (deadline_generation_ == generation && deadlines_set_ == deadlines) return;
   if (capturing) {
-    store(&header->deadline_ns, deadline_ns);
+    write(&header->deadline_ns, &deadlines, sizeof(deadlines));
   } else {
-    auto* value = reinterpret_cast<std::uint64_t*>(deadlines_.host()) + next_deadline_;
+    auto* value = reinterpret_cast<Deadlines*>(deadlines_.host()) + next_deadline_;
     next_deadline_ = (next_deadline_ + 1) % kDeadlines;
-    *value = deadline_ns;
+    *value = deadlines;
     check(cudaMemcpyAsync(&header->deadline_ns, value, sizeof(*value), cudaMemcpyHostToDevice,
                           stream),
-          "writing the deadline");
+          "writing the deadlines");
   }
   deadline_generation_ = generation;
-  deadline_ns_ = deadline_ns;
+  deadlines_set_ = deadlines;
+}
+
+void CudaRank::restore_deadlines(LocalHeader* header, protocol::u32 generation) {
+  set_deadlines(header, generation, Deadlines(deadlines_set_), nullptr, true);
 }
 
 void CudaRank::require_addressable(const char* field, const void* pointer, Peers peers) {

@@ -34,12 +34,20 @@ class CudaRank final : public RankSpace {
   [[nodiscard]] protocol::FaultRecord* device_record() const;
   [[nodiscard]] StageWords* stage_words() const;
 
-  /// Stores `deadline_ns` into the local header before what `stream` does next, if it is not there
+  /// How long waits may last: in the first call after creation or reset, and in others.
+  struct Deadlines {
+    std::uint64_t others_ns = 0;
+    std::uint64_t first_ns = 0;
+    bool operator==(const Deadlines&) const = default;
+  };
+  /// Stores them into the local header before what `stream` does next, if they are not there
   /// already. A captured call cannot carry the store, or it would undo later ones: it is made at
   /// once, beside the capture. `generation`: a reset has zeroed the header since.
-  void set_deadline(LocalHeader* header, protocol::u32 generation, std::uint64_t deadline_ns,
-                    cudaStream_t stream, bool capturing);
-  [[nodiscard]] protocol::u32 deadline_generation() const { return deadline_generation_; }
+  void set_deadlines(LocalHeader* header, protocol::u32 generation, const Deadlines& deadlines,
+                     cudaStream_t stream, bool capturing);
+
+  /// Stores the last ones once more, or those that hold until a call brings its own.
+  void restore_deadlines(LocalHeader* header, protocol::u32 generation);
 
   enum class Peers : unsigned char { refused, allowed };
   /// Throws Error unless this device can address `pointer`; it is remembered then.
@@ -64,7 +72,7 @@ class CudaRank final : public RankSpace {
   PrivateStream stream_;
   mutable std::mutex copying_;  ///< abort() comes from any thread
   std::size_t next_deadline_ = 0;
-  std::uint64_t deadline_ns_ = 0;
+  Deadlines deadlines_set_ = {30'000'000'000, 60'000'000'000};
   protocol::u32 deadline_generation_ = 0;
   std::array<const void*, 16> known_ = {};
   std::size_t next_known_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "config/launch_sms.hpp"
 #include "host/cuda/runtime.hpp"
 #include "host/layer_state.hpp"
 
@@ -72,14 +73,16 @@ const FusedInstance& instance_for(const PreparedCall& call) {
   return *instance;
 }
 
-int grid_for(const ForwardOptions& options, int num_sms, int launch_ranks) {
-  int grid = num_sms - options.reserved_sms;
-  if (options.num_sms > 0) grid = std::min(grid, options.num_sms);
+int grid_for(const ForwardOptions& options, std::optional<int> default_reserve, int arch,
+             int physical, int launch_ranks) {
+  const std::optional<int> reserve = options.reserved_sms ? options.reserved_sms : default_reserve;
+  const int grid =
+      launch_sms(arch, physical, options.num_sms > 0 ? options.num_sms : physical, reserve);
   if (grid < launch_ranks) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("num_sms = {} and reserved_sms = {} leave {} of {} SMs; a launch of {} "
                             "rank{} needs at least {}",
-                            options.num_sms, options.reserved_sms, std::max(0, grid), num_sms,
+                            options.num_sms, reserve.value_or(0), std::max(0, grid), physical,
                             launch_ranks, launch_ranks == 1 ? "" : "s", launch_ranks));
   }
   return grid;

@@ -13,8 +13,10 @@ void check_problem(const Problem& problem, int device);
 /// for what the kernels do not do.
 const FusedInstance& instance_for(const PreparedCall& call);
 
-/// CTAs of a launch for `launch_ranks` ranks on a device with `num_sms` SMs. Throws Error if the
-/// options leave fewer SMs than ranks.
-int grid_for(const ForwardOptions& options, int num_sms, int launch_ranks);
+/// CTAs of a launch for `launch_ranks` ranks on a device of this architecture with `physical` SMs.
+/// `default_reserve`: where the options name no reserve. Throws Error if too few SMs for the ranks
+/// are left.
+int grid_for(const ForwardOptions& options, std::optional<int> default_reserve, int arch,
+             int physical, int launch_ranks);
 
 }  // namespace megamoe::cuda

@@ -1,0 +1,34 @@
+#include "host/join/segment.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace megamoe::join {
+namespace {
+
+[[noreturn]] void system_error(const std::string& what) {
+  throw Error(ErrorCode::system, fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+}  // namespace
+
+AlignedBuffer map_segment(const std::string& name, std::size_t bytes, bool create) {
+  const int file = shm_open(name.c_str(), create ? O_RDWR | O_CREAT : O_RDWR, 0600);
+  if (file < 0) system_error(fmt::format("cannot open shared memory {}", name));
+  if (create && ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+    close(file);
+    system_error(fmt::format("cannot size shared memory {} to {} bytes", name, bytes));
+  }
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED)
+    system_error(fmt::format("cannot map {} bytes of shared memory {}", bytes, name));
+  return AlignedBuffer(static_cast<std::byte*>(memory), bytes);
+}
+
+SegmentName::~SegmentName() { shm_unlink(name_.c_str()); }
+
+}  // namespace megamoe::join
