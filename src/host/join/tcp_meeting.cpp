@@ -69,8 +69,7 @@ class Hub final : public Meeting {
     has_text_.assign(wires_.size(), false);
     has_text_[0] = true;
     tell_all({Kind::came, step_, 0, {}}, end);
-    while (std::find(has_text_.begin(), has_text_.end(), false) != has_text_.end()) {
-      hear_ranks();
+    for (hear_ranks(); !silent().empty(); hear_ranks()) {
       if (Clock::now() > end) refuse_all(missing_text(silent(), options_, step_));
       wait_for_news(nullptr, end);
     }

@@ -106,7 +106,11 @@ class Program {
   [[nodiscard]] std::string err() const { return contents(base_ + ".err"); }
 
  private:
-  std::string base_ = ::testing::TempDir() + "megamoe_processes_" + std::to_string(getpid());
+  static std::string unique() {
+    static int count = 0;
+    return std::to_string(getpid()) + "_" + std::to_string(count++);
+  }
+  std::string base_ = ::testing::TempDir() + "megamoe_processes_" + unique();
   pid_t process_ = 0;
 };
 
@@ -208,6 +212,45 @@ TEST(Processes, DieWithTheProgram) {
     while (is_there(rank) && Clock::now() < end) std::this_thread::sleep_for(5ms);
     EXPECT_FALSE(is_there(rank));
   }
+}
+
+/// The environment that a launcher gives to a process, for as long as this lives.
+class LauncherVariables {
+ public:
+  LauncherVariables(int rank, int ranks, int port) {
+    set("RANK", rank), set("WORLD_SIZE", ranks), set("MEGAMOE_PORT", port);
+    set("MASTER_PORT", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+  }
+  LauncherVariables(const LauncherVariables&) = delete;
+  LauncherVariables& operator=(const LauncherVariables&) = delete;
+  ~LauncherVariables() {
+    for (const char* variable :
+         {"RANK", "WORLD_SIZE", "MEGAMOE_PORT", "MASTER_PORT", "MASTER_ADDR"})
+      unsetenv(variable);
+  }
+
+ private:
+  static void set(const char* variable, int value) {
+    setenv(variable, std::to_string(value).c_str(), 1);
+  }
+};
+
+TEST(Processes, OfALauncherAreRanksOfOneRun) {
+  const int port = 20000 + getpid() % 20000;
+  std::vector<std::unique_ptr<Program>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    const LauncherVariables variables(rank, 3, port);
+    ranks.push_back(std::make_unique<Program>(
+        layer_with({"--experts", "12", "--deadline", "20", "--repeat", "3"})));
+  }
+  for (const auto& rank : ranks) EXPECT_EQ(rank->join(), kDone) << rank->err();
+  const auto json = nlohmann::json::parse(ranks[0]->out());
+  EXPECT_EQ(json.at("ranks"), 3);
+  EXPECT_EQ(json.at("ok"), true);
+  EXPECT_EQ(json.at("bitwise_repeatable"), true);
+  EXPECT_EQ(json.at("received").size(), 3U);
+  EXPECT_EQ(ranks[1]->out(), "");
 }
 
 TEST(Children, SayHowTheyEnded) {
