@@ -8,7 +8,7 @@
 #include "ref/random_case.hpp"
 
 // One rank's side of a group of two processes, for the tests of two_processes.cpp: on the CPU
-// (process_rank_cpu.cpp) or with a GPU each (process_rank_cuda.cpp).
+// (tests/protocol/process_rank_cpu.cpp) or with a GPU each (process_rank_cuda.cpp).
 
 namespace megamoe {
 
