@@ -239,17 +239,16 @@ class LauncherVariables {
 TEST(Processes, OfALauncherAreRanksOfOneRun) {
   const int port = 20000 + getpid() % 20000;
   std::vector<std::unique_ptr<Program>> ranks;
-  for (int rank = 0; rank < 3; ++rank) {
-    const LauncherVariables variables(rank, 3, port);
-    ranks.push_back(std::make_unique<Program>(
-        layer_with({"--experts", "12", "--deadline", "20", "--repeat", "3"})));
+  for (int rank = 0; rank < 4; ++rank) {
+    const LauncherVariables variables(rank, 4, port);
+    ranks.push_back(std::make_unique<Program>(layer_with({"--deadline", "20", "--repeat", "3"})));
   }
   for (const auto& rank : ranks) EXPECT_EQ(rank->join(), kDone) << rank->err();
   const auto json = nlohmann::json::parse(ranks[0]->out());
-  EXPECT_EQ(json.at("ranks"), 3);
+  EXPECT_EQ(json.at("ranks"), 4);
   EXPECT_EQ(json.at("ok"), true);
   EXPECT_EQ(json.at("bitwise_repeatable"), true);
-  EXPECT_EQ(json.at("received").size(), 3U);
+  EXPECT_EQ(json.at("received").size(), 4U);
   EXPECT_EQ(ranks[1]->out(), "");
 }
 
