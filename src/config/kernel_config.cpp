@@ -35,6 +35,7 @@ KernelConfig config_for_block_rows(const Problem& problem, int block_rows) {
   const RingSlots slots = ring_slots(problem, block_rows);
   const int in_flight = ceil_div(kDesignCtas, problem.intermediate / kGranule);
   c.lag_blocks = std::clamp(in_flight + 2, 1, std::max(1, slots.act - 1));
+  if (c.family == Family::decode) return c;  // an expert rarely has two blocks
   // Blocks of one expert read their weights from memory once per group: as many as have L1 tiles
   // for all CTAs. The rings hold a group beside those that are under way.
   const int l1_tiles = ceil_div(problem.intermediate, c.l1_tile_channels);

@@ -104,7 +104,7 @@ class Scheduler {
   /// Weights that run ahead of their activations start at about the rate at which memory delivers
   /// them: a deeper queue would delay the rows that they wait for.
   static constexpr u32 kPaceCycles = Shape::kWeightBytes / 20;
-  /// What a CTA may bring into L2 while it waits for a tile's inputs, in steps of 32 pieces.
+  /// What a CTA may bring into L2 while it waits for its first rows, in steps of 32 pieces.
   static constexpr u32 kPrefetchPiece = 2048;
   static constexpr u32 kPrefetchBytes =
       Shape::kFamily == Family::decode ? 3 * 32 * kPrefetchPiece : 0;
@@ -199,7 +199,7 @@ class Scheduler {
   MEGAMOE_DEVICE bool wait(const protocol::SlotWait& wait, TileLoad<RingType>& tile,
                            const TileSource& source) {
     protocol::u64 started = 0;
-    u32 polls = 0, prefetched = 0;
+    u32 polls = 0;
     u32 issued = static_cast<u32>(clock64());
     for (;;) {
       protocol::u64 seen = wait.target;
@@ -213,11 +213,11 @@ class Scheduler {
       if (tile.may_run_ahead() && __all_sync(kAll, tile.next_is_free()) != 0) {
         tile.start_weights(lane() == 0);
         issued = now;
-      } else if (prefetched + 32 * kPrefetchPiece <=
+      } else if (prefetched_ + 32 * kPrefetchPiece <=
                  protocol::lesser(kPrefetchBytes, static_cast<u32>(source.code_bytes))) {
         // The ring is full, and memory idle: into L2 with some of what comes next.
-        ptx::bulk_prefetch_l2(source.codes + prefetched + lane() * kPrefetchPiece, kPrefetchPiece);
-        prefetched += 32 * kPrefetchPiece;
+        ptx::bulk_prefetch_l2(source.codes + prefetched_ + lane() * kPrefetchPiece, kPrefetchPiece);
+        prefetched_ += 32 * kPrefetchPiece;
         issued = now;
       }
     }
@@ -228,6 +228,7 @@ class Scheduler {
   DeviceCall& c_;
   const Tracer& trace_;
   RingPosition at_;
+  u32 prefetched_ = 0;
 };
 
 }  // namespace megamoe

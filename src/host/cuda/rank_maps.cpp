@@ -43,8 +43,8 @@ const RankMaps& RankMapCache::get(const Problem& p, const protocol::Memory& memo
       .w2 = w2_map(routed),
       .shared_w1 = w1_map(other),
       .shared_w2 = w2_map(other),
-      .pool = row_map(memory.pool(), rows.pool, p.hidden, block_rows, L2Promotion::bytes_256),
-      .act = row_map(memory.act(), rows.act, p.intermediate, block_rows, L2Promotion::bytes_256),
+      .pool = row_map(memory.pool(), rows.pool, p.hidden, block_rows, L2Promotion::none),
+      .act = row_map(memory.act(), rows.act, p.intermediate, block_rows, L2Promotion::none),
   };
   return maps_.emplace(key, maps).first->second;
 }
