@@ -46,7 +46,7 @@ sources() { git ls-files --cached --others --exclude-standard -- "$@"; }
 stage_format() {
   need clang-format-14
   need ruff
-  sources '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-14 --dry-run -Werror
+  sources '*.c' '*.cpp' '*.hpp' '*.h' '*.cu' '*.cuh' | xargs -r clang-format-14 --dry-run -Werror
   ruff format --check .
   ruff check .
 }

@@ -30,7 +30,7 @@ esac
 
 # The checks format and lint with version 14 everywhere: other versions format differently.
 packages=(
-  g++ cmake ninja-build ccache git ca-certificates
+  gcc g++ cmake ninja-build ccache git ca-certificates make pkgconf binutils
   clang-format-14 clang-tidy-14
   python3 python3-venv
   libfmt-dev libcli11-dev nlohmann-json3-dev libeigen3-dev

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "megamoe/error.hpp"
+#include "megamoe/export.h"
 #include "megamoe/problem.hpp"
 #include "megamoe/weights.hpp"
 
@@ -42,7 +43,7 @@ struct OwnedExperts {
   std::vector<float> b1 = {}, b2 = {};  ///< empty: no biases
 
   /// Pointers into this object, w1_order interleaved_8; valid until it changes or ends.
-  [[nodiscard]] ExpertTensors view() const;
+  [[nodiscard]] MEGAMOE_API ExpertTensors view() const;
 };
 
 /// One rank's experts of one layer.
@@ -74,10 +75,11 @@ struct LoadedLayer {
 /// expected and found; invalid_argument for a layer without experts, ranks that do not divide the
 /// experts, and sizes that need padding when options.pad is false; unsupported for a conversion
 /// that cannot be had, naming both formats and the nearest that works.
-LoadedLayer load_layer(const std::string& path, int layer, const LoadOptions& options = {});
+MEGAMOE_API LoadedLayer load_layer(const std::string& path, int layer,
+                                   const LoadOptions& options = {});
 
 /// The same for every rank, in their order; options.rank is not used.
-std::vector<LoadedLayer> load_layer_all_ranks(const std::string& path, int layer,
-                                              const LoadOptions& options = {});
+MEGAMOE_API std::vector<LoadedLayer> load_layer_all_ranks(const std::string& path, int layer,
+                                                          const LoadOptions& options = {});
 
 }  // namespace megamoe

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "megamoe/export.h"
+
 namespace megamoe {
 
 /// What kind of failure an Error reports.
@@ -16,7 +18,7 @@ enum class ErrorCode {
 };
 
 /// The one exception type of the library. The message names the offending values.
-class Error : public std::runtime_error {
+class MEGAMOE_API Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }

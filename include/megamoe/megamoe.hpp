@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "megamoe/error.hpp"
+#include "megamoe/export.h"
 #include "megamoe/problem.hpp"
 #include "megamoe/symmetric_memory.hpp"
 #include "megamoe/weights.hpp"
@@ -22,7 +23,7 @@ namespace megamoe {
 using Stream = CUstream_st*;
 
 /// Library version, "major.minor.patch".
-const char* version();
+MEGAMOE_API const char* version();
 
 struct KernelConfig;  // src/config/kernel_config.hpp: for tests and tuning
 
@@ -88,43 +89,44 @@ class Layer {
  public:
   Layer(const Layer&) = delete;
   Layer& operator=(const Layer&) = delete;
-  ~Layer();
+  MEGAMOE_API ~Layer();
 
-  [[nodiscard]] int rank() const;
-  [[nodiscard]] const Problem& problem() const;
-  [[nodiscard]] InputViews inputs() const;
+  [[nodiscard]] MEGAMOE_API int rank() const;
+  [[nodiscard]] MEGAMOE_API const Problem& problem() const;
+  [[nodiscard]] MEGAMOE_API InputViews inputs() const;
 
   /// Quantises `num_tokens` rows of BF16 hidden states [num_tokens, hidden] into the input region,
   /// with their ids (int32 or int64) and weights (times routed_scaling); the rest of the capacity
   /// gets id -1. On a GPU all pointers are of device memory, and the work is done in stream order.
-  void stage(const std::uint16_t* hidden_states, std::span<const std::int64_t> topk_idx,
-             std::span<const float> topk_weights, int num_tokens, float routed_scaling = 1.0F,
-             Stream stream = nullptr);
-  void stage(const std::uint16_t* hidden_states, std::span<const std::int32_t> topk_idx,
-             std::span<const float> topk_weights, int num_tokens, float routed_scaling = 1.0F,
-             Stream stream = nullptr);
+  MEGAMOE_API void stage(const std::uint16_t* hidden_states, std::span<const std::int64_t> topk_idx,
+                         std::span<const float> topk_weights, int num_tokens,
+                         float routed_scaling = 1.0F, Stream stream = nullptr);
+  MEGAMOE_API void stage(const std::uint16_t* hidden_states, std::span<const std::int32_t> topk_idx,
+                         std::span<const float> topk_weights, int num_tokens,
+                         float routed_scaling = 1.0F, Stream stream = nullptr);
 
   /// Runs this rank's part of one call: y BF16 [num_tokens, hidden]. Every rank must call. `shared`
   /// holds the shared experts when the Problem has any. On the CPU it returns when the call has
   /// ended, and a fault of the call is thrown here and again by check(). On a GPU it only starts
   /// the call, in stream order, and may be captured into a graph; faults are thrown by check(), or
   /// here by a later call.
-  void forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
-               const ExpertTensors* shared = nullptr, const ForwardOptions& options = {},
-               Stream stream = nullptr);
+  MEGAMOE_API void forward(std::uint16_t* y, int num_tokens, const ExpertTensors& weights,
+                           const ExpertTensors* shared = nullptr,
+                           const ForwardOptions& options = {}, Stream stream = nullptr);
 
   /// Throws the recorded fault, if any; otherwise says what the last finished call did. It waits
   /// for nothing: on a GPU synchronise the stream first, or use synchronize().
-  CallReport check() const;
+  MEGAMOE_API CallReport check() const;
   /// Waits until the last call and staging that this Layer was given are over.
-  void synchronize();
+  MEGAMOE_API void synchronize();
   /// Sets the deadlines of captured calls, from their next replay on: in the first call after
   /// creation or reset, and in all others. Calls that the host makes bring their own. For GPUs; on
   /// the CPU nothing is captured.
-  void set_deadlines(std::chrono::nanoseconds deadline, std::chrono::nanoseconds first_deadline);
+  MEGAMOE_API void set_deadlines(std::chrono::nanoseconds deadline,
+                                 std::chrono::nanoseconds first_deadline);
   /// Releases every peer that waits for this rank.
-  void abort();
-  [[nodiscard]] MemoryReport memory_report() const;
+  MEGAMOE_API void abort();
+  [[nodiscard]] MEGAMOE_API MemoryReport memory_report() const;
 
  private:
   friend class Group;
@@ -146,30 +148,30 @@ class Group {
  public:
   /// Collective. All ranks compare problem, layout and library version, and whether each of them
   /// can run it; they refuse together, with the same Error, before anything is allocated.
-  Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory);
+  MEGAMOE_API Group(const Problem& problem, std::unique_ptr<SymmetricMemory> memory);
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
-  ~Group();
+  MEGAMOE_API ~Group();
 
-  [[nodiscard]] const Problem& problem() const;
-  [[nodiscard]] int num_local_ranks() const;
-  [[nodiscard]] Layer& layer(int local_rank);
+  [[nodiscard]] MEGAMOE_API const Problem& problem() const;
+  [[nodiscard]] MEGAMOE_API int num_local_ranks() const;
+  [[nodiscard]] MEGAMOE_API Layer& layer(int local_rank);
 
   /// One call on all local ranks together, each on its own stream; virtual ranks have one stream.
   /// No streams: the default stream of each device. Faults: as for Layer::forward.
-  void forward(std::span<const RankCall> calls, const ForwardOptions& options = {},
-               std::span<const Stream> streams = {});
+  MEGAMOE_API void forward(std::span<const RankCall> calls, const ForwardOptions& options = {},
+                           std::span<const Stream> streams = {});
 
   /// Layer::synchronize for all local ranks.
-  void synchronize();
+  MEGAMOE_API void synchronize();
 
   /// Makes the group usable again after a fault: all words zero, epoch 1. Collective; no call may
   /// be starting. A group that has lost a rank cannot be reset: create it anew.
-  void reset();
+  MEGAMOE_API void reset();
 
   /// Gives all memory back, once this process's calls have ended; not collective, and safe in any
   /// order among processes, after a fault, and twice. The Layers then refuse everything.
-  void destroy();
+  MEGAMOE_API void destroy();
 
  private:
   struct State;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include "megamoe/export.h"
+
 namespace megamoe {
 
 /// Number formats of activations and weights of one layer.
@@ -71,10 +73,10 @@ struct Problem {
 };
 
 /// The reason why `problem` cannot be run, naming the offending values, or an empty string.
-std::string why_invalid(const Problem& problem);
+MEGAMOE_API std::string why_invalid(const Problem& problem);
 
 /// Names as the command line and JSON spell them.
-const char* name(Precision precision);
-const char* name(ActivationKind kind);
+MEGAMOE_API const char* name(Precision precision);
+MEGAMOE_API const char* name(ActivationKind kind);
 
 }  // namespace megamoe

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megamoe/export.h"
 #include "megamoe/problem.hpp"
 
 namespace megamoe {
@@ -41,15 +42,15 @@ struct LauncherRank {
 /// The port is MEGAMOE_PORT, else kPortOffset above MASTER_PORT (below it where that is too much),
 /// where the launcher's own store listens. Throws Error naming the variable that is missing or is
 /// no number in its range.
-LauncherRank rank_from_environment();
+MEGAMOE_API LauncherRank rank_from_environment();
 inline constexpr int kPortOffset = 619;
 
 /// Bytes of symmetric memory that a Group for this Problem allocates for each rank.
-std::size_t symmetric_bytes(const Problem& problem);
+MEGAMOE_API std::size_t symmetric_bytes(const Problem& problem);
 
 /// Memory that every rank of a group can address, and what joining takes: the provider behind a
 /// Group. All members are called by one thread at a time.
-class SymmetricMemory {
+class MEGAMOE_API SymmetricMemory {
  public:
   virtual ~SymmetricMemory() = default;
   /// Ordinary host memory: `ranks` ranks in this process, run by the CPU backend.

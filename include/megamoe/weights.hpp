@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "megamoe/export.h"
 #include "megamoe/problem.hpp"
 
 namespace megamoe {
@@ -47,7 +48,7 @@ struct ExpertTensors {
 struct ExpertBytes {
   std::size_t w1 = 0, w1_scales = 0, w2 = 0, w2_scales = 0;
 };
-ExpertBytes expert_bytes(Precision precision, int hidden, int intermediate);
+MEGAMOE_API ExpertBytes expert_bytes(Precision precision, int hidden, int intermediate);
 
 /// The row of a w1 in the kernel's order that holds logical row `row` (gate rows first, then up
 /// rows).
@@ -60,6 +61,7 @@ constexpr int interleaved_row(int row, int intermediate) {
 /// Puts one expert's w1 rows (row_bytes each) from a checkpoint's order into the kernel's order.
 /// `from` and `to` may not overlap, except that `from == to` works in place, with one row of
 /// scratch memory.
-void interleave_rows(const std::byte* from, std::byte* to, int intermediate, std::size_t row_bytes);
+MEGAMOE_API void interleave_rows(const std::byte* from, std::byte* to, int intermediate,
+                                 std::size_t row_bytes);
 
 }  // namespace megamoe

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/bench_result.hpp"
+#include "cli/svg.hpp"
 #include "cli/table.hpp"
 
 namespace megamoe::cli {
@@ -41,72 +42,34 @@ std::vector<Series> series_of(const std::vector<BenchRow>& rows) {
   return all;
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
-std::string text_at(double x, double y, const char* anchor, const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor,
-                     escaped(text));
-}
-
-std::string line(double x1, double y1, double x2, double y2) {
-  return fmt::format(
-      "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#d0d0d0\"/>\n", x1,
-      y1, x2, y2);
-}
-
 /// Grid lines with their numbers: one per token count, 1-2-5 steps of time.
-std::string grid(const Axis& x, const Axis& y, const std::vector<BenchRow>& rows) {
-  std::string svg;
+void draw_grid(Svg& svg, const Axis& x, const Axis& y, const std::vector<BenchRow>& rows) {
   for (const BenchRow& row : rows) {
     const double at = x.at(std::max(1, row.tokens));
-    svg +=
-        line(at, y.from, at, y.to) + text_at(at, y.from + 18, "middle", std::to_string(row.tokens));
+    svg.line(at, y.from, at, y.to);
+    svg.text(at, y.from + 18, "middle", std::to_string(row.tokens));
   }
   for (double decade = 1; decade <= y.high; decade *= 10) {
     for (const double step : {1.0, 2.0, 5.0}) {
       const double us = decade * step;
       if (us < y.low || us > y.high) continue;
-      svg += line(x.from, y.at(us), x.to, y.at(us)) +
-             text_at(x.from - 8, y.at(us) + 4, "end", short_number(us));
+      svg.line(x.from, y.at(us), x.to, y.at(us));
+      svg.text(x.from - 8, y.at(us) + 4, "end", short_number(us));
     }
   }
-  return svg;
 }
 
-std::string curve(const Series& series, std::size_t index, const Axis& x, const Axis& y) {
-  std::string path, marks;
-  for (const auto& [tokens, us] : series.points) {
-    path += fmt::format("{}{:.1f},{:.1f} ", path.empty() ? "M" : "L", x.at(tokens), y.at(us));
-    marks += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n",
-                         x.at(tokens), y.at(us), series.color);
-  }
-  if (path.empty()) return {};
-  path.pop_back();
+void draw_curve(Svg& svg, const Series& series, std::size_t index, const Axis& x, const Axis& y) {
+  std::string path;
+  for (const auto& [tokens, us] : series.points)
+    path += fmt::format("{}{:.1f},{:.1f}", path.empty() ? "M" : " L", x.at(tokens), y.at(us));
+  if (path.empty()) return;
+  svg.curve(path, series.color);
+  for (const auto& [tokens, us] : series.points)
+    svg.circle(x.at(tokens), y.at(us), 3, series.color);
   const double row = kTop + 16 + 20 * static_cast<double>(index);
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", path,
-                     series.color) +
-         marks +
-         fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"12\" height=\"4\" fill=\"{}\"/>\n",
-                     kWidth - kRight + 14, row - 6, series.color) +
-         text_at(kWidth - kRight + 32, row, "start", series.label);
+  svg.rect(kWidth - kRight + 14, row - 6, 12, 4, series.color);
+  svg.text(kWidth - kRight + 32, row, "start", series.label);
 }
 
 }  // namespace
@@ -124,21 +87,17 @@ std::string bench_chart(const BenchRequest& request, const BenchMeasurement& mea
   }
   y.low = std::min(y.low, y.high / 2);
   const Problem& p = request.problem();
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-      "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{0}\" height=\"{1}\" "
-      "fill=\"#ffffff\"/>\n",
-      kWidth, kHeight);
-  svg += text_at(kLeft, 24, "start",
-                 fmt::format("{}, {} experts, {}, {} {}rank{} on {}",
-                             request.shape.model ? request.shape.model->name : "custom", p.experts,
-                             name(p.precision), p.ranks, request.virtual_ranks ? "virtual " : "",
-                             p.ranks == 1 ? "" : "s", measured.machine));
-  svg += grid(x, y, rows);
-  for (std::size_t i = 0; i < all.size(); ++i) svg += curve(all[i], i, x, y);
-  svg += text_at((x.from + x.to) / 2, kHeight - 10, "middle", "tokens per rank");
-  svg += text_at(8, kTop - 10, "start", "microseconds");
-  return svg + "</svg>\n";
+  Svg svg(kWidth, kHeight);
+  svg.text(kLeft, 24, "start",
+           fmt::format("{}, {} experts, {}, {} {}rank{} on {}",
+                       request.shape.model ? request.shape.model->name : "custom", p.experts,
+                       name(p.precision), p.ranks, request.virtual_ranks ? "virtual " : "",
+                       p.ranks == 1 ? "" : "s", measured.machine));
+  draw_grid(svg, x, y, rows);
+  for (std::size_t i = 0; i < all.size(); ++i) draw_curve(svg, all[i], i, x, y);
+  svg.text((x.from + x.to) / 2, kHeight - 10, "middle", "tokens per rank");
+  svg.text(8, kTop - 10, "start", "microseconds");
+  return svg.document();
 }
 
 }  // namespace megamoe::cli

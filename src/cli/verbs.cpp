@@ -14,10 +14,12 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr std::array<Verb, 3> kVerbs = {{
+constexpr std::array<Verb, 5> kVerbs = {{
     {"run", "runs one layer and compares its output with the reference", run_main},
     {"bench", "times the layer on GPUs over token counts", bench_main},
     {"plan", "memory, bytes, operations and the lower bound of the time; needs no GPU", plan_main},
+    {"doctor", "looks at this machine: what will run, and what is missing", doctor_main},
+    {"trace", "runs one call with timestamps inside the kernel, and draws it", trace_main},
 }};
 
 std::string usage() {

@@ -28,5 +28,7 @@ std::string one_line(std::string_view text);
 int run_main(const Arguments& arguments, Io& io, Depth depth);
 int bench_main(const Arguments& arguments, Io& io, Depth depth);
 int plan_main(const Arguments& arguments, Io& io, Depth depth);
+int doctor_main(const Arguments& arguments, Io& io, Depth depth);
+int trace_main(const Arguments& arguments, Io& io, Depth depth);
 
 }  // namespace megamoe::cli

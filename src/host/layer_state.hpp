@@ -10,6 +10,7 @@
 #include "host/rank_space.hpp"
 #include "megamoe/megamoe.hpp"
 #include "protocol/memory.hpp"
+#include "roles/trace_events.hpp"
 
 namespace megamoe {
 
@@ -33,6 +34,9 @@ struct LayerState {
   bool poison = false;                 ///< MEGAMOE_POISON: spoil buffers after each call
   std::uint64_t delay_seed = 0;        ///< see cpu::LaunchOptions
   int thread_limit = 0;                ///< see cpu::LaunchOptions
+  /// Where calls on a GPU write timestamps, for the tools; without events: nowhere. As a call
+  /// reads it: [CTAs of the rank][lists][capacity].
+  TraceBuffer trace = {};
 
   [[nodiscard]] protocol::u32 epoch() const {
     return protocol::tag_of(space->load(&launch_header->start));

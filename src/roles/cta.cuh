@@ -16,9 +16,6 @@ namespace megamoe {
 inline constexpr int kKeptEnds = 1024;
 inline constexpr int kMaxLocalExperts = kMaxExpertsPerRank + kMaxSharedExperts;
 
-/// Warps of a CTA, and one list for the CTA as a whole.
-inline constexpr int kMaxTraceLists = 21;
-
 struct CtaState {
   RankParams rank;
   const RankMaps* maps;

@@ -34,6 +34,9 @@ struct TraceEvent {
   std::uint32_t index;
 };
 
+/// Most lists of a CTA: its warps, and one for the CTA as a whole.
+inline constexpr int kMaxTraceLists = 21;
+
 /// Lists of events, [CTAs][lists][capacity], zeroed by the host; null: tracing is off. A CTA has a
 /// list per warp, then one of its own.
 struct TraceBuffer {

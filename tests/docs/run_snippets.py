@@ -104,7 +104,7 @@ def run_shell(snippet: Snippet, build: Path) -> str:
 
 
 def run_cpp(snippet: Snippet, build: Path) -> str:
-    libraries = [*build.glob("src/libmegamoe.*"), *build.glob("cmake/fmt/libmegamoe_fmt.*")]
+    libraries = [*build.glob("src/libmegamoe.a")]
     if not libraries:
         raise SnippetError(f"no libmegamoe in {build}/src: build it first")
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ def check(tree: Tree) -> list[str]:
     for path in tree:
         name = posixpath.basename(path)
         folder = posixpath.dirname(path)
-        is_source = path.endswith((".cpp", ".cu"))
+        is_source = path.endswith((".c", ".cpp", ".cu"))
         is_test_script = path.startswith("tests/") and path.endswith(".py") and "test" in name
         if not (is_source or is_test_script) or path.startswith("tests/tools/"):
             continue

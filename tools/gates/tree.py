@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CXX_SUFFIXES = (".cpp", ".hpp", ".h", ".cu", ".cuh")
+CXX_SUFFIXES = (".c", ".cpp", ".hpp", ".h", ".cu", ".cuh")
 TEXT_SUFFIXES = (
     *CXX_SUFFIXES,
     *(".py", ".sh", ".md", ".txt", ".cmake", ".json", ".toml", ".csv", ".yml", ".in"),

@@ -4,6 +4,7 @@
 
 #include "host/cuda/cuda_rank.hpp"
 #include "host/cuda/launch_limits.hpp"
+#include "host/cuda/profile_range.hpp"
 #include "host/cuda/rank_table.hpp"
 #include "host/layer_state.hpp"
 
@@ -40,7 +41,7 @@ RankParams rank_params(const PreparedCall& p) {
           .recv_stats = p.recv_stats,
           .record = rank_of(s).device_record(),
           .snapshot = p.snapshot,
-          .trace = {},
+          .trace = s.trace,
           .num_tokens = static_cast<u32>(p.call.num_tokens),
           .clamp = s.problem.activation.clamp};
 }
@@ -147,6 +148,7 @@ class CudaBackend final : public Backend {
   }
 
   void forward(std::span<const PreparedCall> calls, const ForwardOptions& options) override {
+    const cuda::ProfileRange range("megamoe forward");
     if (one_launch_) return launch(calls, options);
     std::size_t started = 0;
     try {
@@ -159,6 +161,7 @@ class CudaBackend final : public Backend {
   }
 
   void stage(LayerState& s, const StageCall& call, Stream stream) override {
+    const cuda::ProfileRange range("megamoe stage");
     CudaRank& rank = rank_of(s);
     const DeviceGuard guard(rank.device());
     const InputViews in = input_views(s);
