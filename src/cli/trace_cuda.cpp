@@ -4,6 +4,7 @@
 #include "cli/run_backend.hpp"
 #include "cli/run_cuda.hpp"
 #include "cli/trace_request.hpp"
+#include "host/devices.hpp"
 #include "host/layer_state.hpp"
 
 namespace megamoe::cli {
@@ -64,7 +65,8 @@ class Recording {
 
 TracedCall trace_call(const TraceRequest& request, Io& io) {
   const Problem problem = resolve_run_shape(request.run, request.run.problem).problem;
-  if (const std::string why = why_too_few_gpus(request.run.virtual_ranks, problem); !why.empty())
+  if (const std::string why = why_too_few_gpus(find_devices(), request.run.virtual_ranks, problem);
+      !why.empty())
     throw Error(ErrorCode::unsupported, "tracing needs GPUs: " + why);
   const RunCase run = make_run_case(request.run, io);
   GpuRun gpus(run, cuda_memory(request.run, run.problem().ranks));
