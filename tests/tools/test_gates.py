@@ -114,6 +114,11 @@ class SizesTest(GateTest):
         self.assert_clean(sizes.check(tree, {"src/a.cpp": "one table"}))
         self.assert_finds(sizes.check(Tree({}), {"src/a.cpp": "one table"}), "no longer needed")
 
+    def test_roles_are_shorter(self):
+        tree = Tree({"src/roles/a.cuh": "int x;\n" * 301, "src/kernels/a.cuh": "int x;\n" * 301})
+        self.assert_finds(sizes.check(tree, {}), "src/roles/a.cuh: 301 lines, 300 are allowed")
+        self.assert_clean(sizes.check(Tree({"src/roles/a.cuh": "int x;\n" * 300}), {}))
+
     def test_python_function(self):
         tree = Tree({"a.py": "def f():\n" + "    g()\n" * 60})
         self.assert_finds(sizes.check(tree, {}), "a.py:1", "f has 61 lines")
@@ -140,17 +145,33 @@ class WordsTest(GateTest):
 
 
 class DeviceRulesTest(GateTest):
-    def test_findings(self):
-        arch = "#if __CUDA_ARCH__ >= 900\n#endif\n"
-        self.assert_finds(device_rules.check(Tree({"src/protocol/a.hpp": arch})), "__CUDA_ARCH__")
+    ASKS = {
+        "__CUDA_ARCH__": "#if __CUDA_ARCH__ >= 900\n#endif\n",
+        "__CUDA_ARCH_FEAT_SM90_ALL": "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#endif\n",
+        "__CUDA_ARCH_SPECIFIC__": "#ifdef __CUDA_ARCH_SPECIFIC__\n#endif\n",
+        "MEGAMOE_SM90A": "#if MEGAMOE_SM90A\n#endif\n",
+        "NV_IF_TARGET": "NV_IF_TARGET(NV_IS_DEVICE, (f();))\n",
+        "NV_IF_ELSE_TARGET": "NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return f();), (return 0;))\n",
+    }
+    EXCEPTIONS = ("src/kernels/fused_moe.cuh", "src/roles/device_env.cuh")
+
+    def test_questions_about_the_architecture(self):
+        for name, code in self.ASKS.items():
+            for path in ("src/protocol/a.hpp", "src/roles/decode_loader.cuh", "src/config/a.hpp"):
+                findings = device_rules.check(Tree({path: code}))
+                self.assert_finds(findings, f"{path}:1", f"{name} outside")
+            for path in ("src/ptx/a.cuh", *self.EXCEPTIONS):
+                self.assert_clean(device_rules.check(Tree({path: code})))
+
+    def test_exceptions_are_needed(self):
+        for path in self.EXCEPTIONS:
+            self.assertTrue((ROOT / path).is_file(), path)
+            self.assert_finds(device_rules.check(Tree({path: "int x;\n"})), path, "no longer")
+
+    def test_read_only_loads(self):
         load = 'asm("ld.global.nc.v4.u32 ...");\n'
         self.assert_finds(device_rules.check(Tree({"src/roles/a.cuh": load})), "read-only")
         self.assert_finds(device_rules.check(Tree({"src/kernels/a.cuh": "__ldg(p);"})), "read-only")
-
-    def test_allowed_places(self):
-        arch = "#if __CUDA_ARCH__ >= 900\n#endif\n"
-        self.assert_clean(device_rules.check(Tree({"src/ptx/a.cuh": arch})))
-        self.assert_clean(device_rules.check(Tree({"src/roles/decode_loader.cuh": arch})))
         self.assert_clean(device_rules.check(Tree({"src/roles/a.cuh": "// never __ldg(p)\n"})))
 
 
