@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "host/cuda/cuda_rank.hpp"
 #include "tests/device/gpu_case.hpp"
 
 namespace megamoe {
@@ -168,6 +169,49 @@ TEST_F(FusedFaults, CallsThatCannotRunAreRefusedBeforeAnythingChanges) {
               HasSubstr("only Group::forward"));
   EXPECT_EQ(layer(0).check().epoch, 0U);
   expect_good_call(9);
+}
+
+TEST_F(FusedFaults, NewScalesOfKnownWeightsAreChecked) {
+  expect_good_call(1);
+  case_.stage(equal_inputs(case_.problem(), 5, {ref::RoutingKind::uniform}, 2));
+  const std::vector<float> host(1024);
+  const auto refused_with = [&](auto change) {
+    ExpertTensors w = case_.routed(1);
+    change(w, reinterpret_cast<const std::byte*>(host.data()));
+    std::vector<RankCall> calls = {case_.call_of(0), case_.call_of(1)};
+    calls[1].weights = &w;
+    return error_of([&] { case_.group().forward(calls); }, ErrorCode::invalid_argument);
+  };
+  EXPECT_THAT(refused_with([](ExpertTensors& w, const std::byte* p) { w.w1_scales = p; }),
+              AllOf(HasSubstr("w1_scales = "), HasSubstr("ordinary host memory")));
+  EXPECT_THAT(refused_with([](ExpertTensors& w, const std::byte* p) { w.w2_scales = p; }),
+              AllOf(HasSubstr("w2_scales = "), HasSubstr("ordinary host memory")));
+  expect_good_call(3);
+}
+
+TEST_F(FusedFaults, EachCallHasItsOwnDeadlineHoweverManyAreQueued) {
+  constexpr std::size_t kChanges = 2 * cuda::CudaRank::kDeadlines + 3;
+  expect_good_call(1);
+  LayerState& s = case_.state(0);
+  auto& rank = static_cast<cuda::CudaRank&>(*s.space);
+  LocalHeader* const header = s.memory.local_header();
+  const cuda::DeviceGuard guard(case_.device(0));
+  const cudaStream_t stream = case_.stream(0);
+  const cuda::MappedBuffer seen(kChanges * sizeof(std::uint64_t));
+  // Nothing is stored before all changes but those that wait are queued.
+  cuda::check(cudaLaunchHostFunc(
+                  stream, [](void*) { std::this_thread::sleep_for(300ms); }, nullptr),
+              "cudaLaunchHostFunc");
+  const auto deadline_of = [](std::size_t change) { return 1'000'000'000 + std::uint64_t{change}; };
+  for (std::size_t i = 0; i < kChanges; ++i) {
+    rank.set_deadlines(header, s.generation, {deadline_of(i), deadline_of(i)}, stream, false);
+    cuda::check(cudaMemcpyAsync(seen.host() + i * sizeof(std::uint64_t), &header->deadline_ns,
+                                sizeof(std::uint64_t), cudaMemcpyDeviceToHost, stream),
+                "reading a deadline");
+  }
+  cuda::check(cudaStreamSynchronize(stream), "waiting for the changes");
+  for (std::size_t i = 0; i < kChanges; ++i)
+    EXPECT_EQ(reinterpret_cast<const std::uint64_t*>(seen.host())[i], deadline_of(i)) << i;
 }
 
 TEST(FusedGroup, RefusesWhatTheKernelsDoNotRun) {

@@ -80,12 +80,16 @@ void CudaRank::set_deadlines(LocalHeader* header, protocol::u32 generation,
   if (capturing) {
     write(&header->deadline_ns, &deadlines, sizeof(deadlines));
   } else {
+    const BesideCapture beside;  // of another stream, by this thread
     auto* value = reinterpret_cast<Deadlines*>(deadlines_.host()) + next_deadline_;
-    next_deadline_ = (next_deadline_ + 1) % kDeadlines;
+    Milestone& stored = deadlines_stored_[next_deadline_];
+    stored.wait();
     *value = deadlines;
     check(cudaMemcpyAsync(&header->deadline_ns, value, sizeof(*value), cudaMemcpyHostToDevice,
                           stream),
           "writing the deadlines");
+    stored.record(stream);
+    next_deadline_ = (next_deadline_ + 1) % kDeadlines;
   }
   deadline_generation_ = generation;
   deadlines_set_ = deadlines;

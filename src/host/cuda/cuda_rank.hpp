@@ -3,6 +3,7 @@
 #include <array>
 #include <mutex>
 
+#include "host/cuda/event.hpp"
 #include "host/cuda/rank_maps.hpp"
 #include "host/cuda/runtime.hpp"
 #include "host/rank_space.hpp"
@@ -14,6 +15,7 @@ namespace megamoe::cuda {
 /// One local rank on a GPU: its memory beside the symmetric one, and what its launches reuse.
 class CudaRank final : public RankSpace {
  public:
+  /// `device` is the current one.
   CudaRank(int device, std::size_t local_bytes);
   CudaRank(const CudaRank&) = delete;
   CudaRank& operator=(const CudaRank&) = delete;
@@ -40,9 +42,11 @@ class CudaRank final : public RankSpace {
     std::uint64_t first_ns = 0;
     bool operator==(const Deadlines&) const = default;
   };
+  static constexpr std::size_t kDeadlines = 64;
   /// Stores them into the local header before what `stream` does next, if they are not there
   /// already. A captured call cannot carry the store, or it would undo later ones: it is made at
-  /// once, beside the capture. `generation`: a reset has zeroed the header since.
+  /// once, beside the capture. `generation`: a reset has zeroed the header since. With more than
+  /// kDeadlines changes under way it waits for the oldest.
   void set_deadlines(LocalHeader* header, protocol::u32 generation, const Deadlines& deadlines,
                      cudaStream_t stream, bool capturing);
 
@@ -61,14 +65,13 @@ class CudaRank final : public RankSpace {
 
  private:
   static constexpr std::size_t kBounceBytes = 64 * 1024;
-  static constexpr std::size_t kDeadlines = 64;
-
   int device_;
   DeviceBuffer local_;
   DeviceBuffer stage_words_;
   MappedBuffer record_;
   MappedBuffer bounce_;     ///< between the caller's memory and the device
   MappedBuffer deadlines_;  ///< values on their way, in turn
+  std::array<Milestone, kDeadlines> deadlines_stored_;
   PrivateStream stream_;
   mutable std::mutex copying_;  ///< abort() comes from any thread
   std::size_t next_deadline_ = 0;

@@ -29,4 +29,22 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+/// An event of the current device that says whether a stream has come so far.
+class Milestone {
+ public:
+  Milestone() {
+    check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  Milestone(const Milestone&) = delete;
+  Milestone& operator=(const Milestone&) = delete;
+  ~Milestone() { cudaEventDestroy(event_); }
+
+  void record(cudaStream_t stream) { check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  /// Returns at once when nothing was recorded.
+  void wait() const { check(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 }  // namespace megamoe::cuda

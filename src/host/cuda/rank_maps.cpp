@@ -14,7 +14,8 @@ RankMapCache::Key RankMapCache::key_of(const ExpertTensors& routed, const Expert
                                        int block_rows) {
   // Without shared experts their maps repeat the routed ones.
   const ExpertTensors& other = shared == nullptr ? routed : *shared;
-  return {routed.w1, routed.w2, other.w1, other.w2, block_rows};
+  return {routed.w1,       routed.w1_scales, routed.w2,       routed.w2_scales, other.w1,
+          other.w1_scales, other.w2,         other.w2_scales, block_rows};
 }
 
 bool RankMapCache::holds(const ExpertTensors& routed, const ExpertTensors* shared,

@@ -12,7 +12,8 @@ namespace megamoe::cuda {
 /// addresses and shapes only, so it stays right while the bytes behind it change.
 class RankMapCache {
  public:
-  /// True if `get` would encode nothing.
+  /// True if `get` would encode nothing, and was given the same addresses before, those of the
+  /// scales included.
   [[nodiscard]] bool holds(const ExpertTensors& routed, const ExpertTensors* shared,
                            int block_rows) const;
   /// Valid until the next call. Throws Error when the driver refuses.
@@ -24,7 +25,8 @@ class RankMapCache {
   static constexpr std::size_t kMost = 4096;
 
   struct Key {
-    const void *w1, *w2, *shared_w1, *shared_w2;
+    const void *w1, *w1_scales, *w2, *w2_scales;
+    const void *shared_w1, *shared_w1_scales, *shared_w2, *shared_w2_scales;
     int block_rows;
     auto operator<=>(const Key&) const = default;
   };

@@ -76,7 +76,8 @@ class DeviceBuffer {
   static constexpr std::size_t kAlignment = 1024;
 
   DeviceBuffer() = default;
-  DeviceBuffer(int device, std::size_t bytes) {
+  /// Delegates, so that the destructor frees the memory when a later step throws.
+  DeviceBuffer(int device, std::size_t bytes) : DeviceBuffer() {
     const DeviceGuard guard(device);
     const cudaError_t error = cudaMalloc(&allocation_, bytes + kAlignment);
     if (error != cudaSuccess) {
@@ -109,7 +110,8 @@ class DeviceBuffer {
 /// Zeroed, pinned host memory that devices can address.
 class MappedBuffer {
  public:
-  explicit MappedBuffer(std::size_t bytes) {
+  /// Delegates, so that the destructor frees the memory when a later step throws.
+  explicit MappedBuffer(std::size_t bytes) : MappedBuffer() {
     check(cudaHostAlloc(&host_, bytes, cudaHostAllocMapped | cudaHostAllocPortable),
           "cudaHostAlloc");
     std::memset(host_, 0, bytes);
@@ -123,6 +125,8 @@ class MappedBuffer {
   [[nodiscard]] std::byte* device() const { return static_cast<std::byte*>(device_); }
 
  private:
+  MappedBuffer() = default;
+
   void* host_ = nullptr;
   void* device_ = nullptr;
 };
