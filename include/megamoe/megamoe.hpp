@@ -37,8 +37,9 @@ struct ForwardOptions {
   /// SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS, as read when the Group was made; else 0 on Hopper
   /// and 2 on later GPUs. It sizes no memory: it may change with every call.
   std::optional<int> reserved_sms;
-  /// Longest time that any wait of the call may last. A captured call replays with the deadlines of
-  /// the last call that the host made, or of Layer::set_deadlines: they lie in device memory.
+  /// Longest time that any wait of the call may last; positive, at most kMaxDeadline. A captured
+  /// call replays with the deadlines of the last call that the host made, or of
+  /// Layer::set_deadlines: they lie in device memory.
   std::chrono::nanoseconds deadline = std::chrono::seconds(30);
   /// The same for the first call after creation or reset, since other processes may still be
   /// starting. Default: on a GPU the longer of `deadline` and 60 s, on the CPU `deadline`.
@@ -121,7 +122,8 @@ class Layer {
   MEGAMOE_API void synchronize();
   /// Sets the deadlines of captured calls, from their next replay on: in the first call after
   /// creation or reset, and in all others. Calls that the host makes bring their own. For GPUs; on
-  /// the CPU nothing is captured.
+  /// the CPU nothing is captured. Throws Error(invalid_argument) unless both are positive and at
+  /// most kMaxDeadline.
   MEGAMOE_API void set_deadlines(std::chrono::nanoseconds deadline,
                                  std::chrono::nanoseconds first_deadline);
   /// Releases every peer that waits for this rank.

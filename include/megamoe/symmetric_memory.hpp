@@ -17,6 +17,10 @@ namespace megamoe {
 /// hold zeros. It must end, by an exception where ranks do not come.
 using AllGather = std::function<std::vector<std::string>(const std::string&)>;
 
+/// The longest deadline of a call or of a step of joining. Longer ones are refused: sums of
+/// deadlines in nanoseconds must not wrap.
+inline constexpr std::chrono::nanoseconds kMaxDeadline = std::chrono::hours(100);
+
 /// How one process of several, one rank each, joins its group. The processes meet in one of three
 /// ways: through `all_gather` if it is given, else over TCP if `address` is given, else in POSIX
 /// shared memory under `name`.
@@ -25,8 +29,9 @@ struct JoinOptions {
   /// any other group.
   std::string name;
   int ranks = 0;
-  int rank = 0;                                                  ///< of this process
-  std::chrono::nanoseconds deadline = std::chrono::seconds(60);  ///< for each collective step
+  int rank = 0;  ///< of this process
+  /// For each collective step; positive, at most kMaxDeadline.
+  std::chrono::nanoseconds deadline = std::chrono::seconds(60);
   std::string address = {};   ///< host name or address at which rank 0 listens while ranks join
   int port = 0;               ///< 1..65535; free again when all have joined
   AllGather all_gather = {};  ///< the caller's own, such as that of an MPI or torch process group

@@ -64,6 +64,20 @@ KernelConfig choose_config(const Problem& problem, long global_num_tokens) {
   return c;
 }
 
+std::string why_too_many_tickets(const Problem& p, const KernelConfig& c) {
+  const long blocks = worst_case_blocks(p, c.block_rows);
+  const long tiles =
+      ceil_div(static_cast<long>(p.intermediate), static_cast<long>(c.l1_tile_channels)) +
+      ceil_div(static_cast<long>(p.hidden), static_cast<long>(c.l2_tile_channels));
+  if (blocks * tiles <= kMaxGemmTickets) return {};
+  return fmt::format(
+      "ranks = {}, max_tokens_per_rank = {}, top_k = {} and shared_experts = {} make up to {} "
+      "blocks of {} rows on one rank, hidden = {} and intermediate = {} make {} tiles of each: {} "
+      "tickets are more than {}",
+      p.ranks, p.max_tokens_per_rank, p.top_k, p.shared_experts, blocks, c.block_rows, p.hidden,
+      p.intermediate, tiles, blocks * tiles, kMaxGemmTickets);
+}
+
 std::string why_invalid(const Problem& problem, const KernelConfig& c) {
   const bool block_ok = c.block_rows >= kMinBlockRows && c.block_rows <= kMaxBlockRows &&
                         (c.block_rows & (c.block_rows - 1)) == 0;
@@ -80,6 +94,8 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
   if (c.pull_rows < 1 || c.block_rows % c.pull_rows != 0) {
     return fmt::format("pull_rows = {} does not divide block_rows = {}", c.pull_rows, c.block_rows);
   }
+  if (c.pull_rows > kMaxPullRows)
+    return fmt::format("pull_rows = {} is more than {}", c.pull_rows, kMaxPullRows);
   if (c.route_tokens < 1) return fmt::format("route_tokens = {} must be positive", c.route_tokens);
   if (c.sum_tokens < 1) return fmt::format("sum_tokens = {} must be positive", c.sum_tokens);
   if (c.num_waves < 1 || c.num_waves > kMaxWaves) {
@@ -105,7 +121,7 @@ std::string why_invalid(const Problem& problem, const KernelConfig& c) {
     return fmt::format("lag_blocks = {} is not a multiple of group_blocks = {}", c.lag_blocks,
                        c.group_blocks);
   }
-  return {};
+  return why_too_many_tickets(problem, c);
 }
 
 std::string to_string(const KernelConfig& c) {

@@ -20,7 +20,7 @@ struct KernelConfig {
   int l1_tile_channels =
       128;  ///< intermediate channels of an L1 tile (two weight rows each, gate and up)
   int l2_tile_channels = 256;  ///< hidden channels of an L2 tile
-  int pull_rows = 8;           ///< rows of one pull ticket; divides block_rows
+  int pull_rows = 8;           ///< rows of one pull ticket, 1..kMaxPullRows; divides block_rows
   int route_tokens = 512;      ///< tokens of one route ticket
   int sum_tokens = 4;          ///< tokens of one sum ticket
   int num_waves = 1;           ///< waves of source tokens, 1..kMaxWaves; the same on every rank
@@ -33,6 +33,11 @@ struct KernelConfig {
 };
 
 inline constexpr int kMaxWaves = 4;
+/// A courier on a GPU keeps the sources of a ticket's rows in shared memory.
+inline constexpr int kMaxPullRows = 16;
+/// The most GEMM tickets of one rank's call, whatever the routing: they are counted in 32 bits, and
+/// every agent claims one more at the end.
+inline constexpr long kMaxGemmTickets = 1L << 31;
 inline constexpr int kMinBlockRows = 8;
 inline constexpr int kMaxBlockRows = 128;
 /// Channels that share one scale, and the unit in which progress of tiles is counted.
@@ -47,6 +52,10 @@ KernelConfig choose_config(const Problem& problem, long global_num_tokens);
 
 /// A configuration with the given rows per block and the values that follow from it.
 KernelConfig config_for_block_rows(const Problem& problem, int block_rows);
+
+/// The reason why `config` may have more than kMaxGemmTickets in a call of `problem`, with the
+/// numbers, or an empty string. Of `config` it reads the block's rows and the tiles' channels.
+std::string why_too_many_tickets(const Problem& problem, const KernelConfig& config);
 
 /// The reason why `config` cannot run `problem`, or an empty string.
 std::string why_invalid(const Problem& problem, const KernelConfig& config);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "config/kernel_config.hpp"
+
 namespace megamoe {
 namespace {
 
@@ -60,6 +62,9 @@ std::string why_invalid(const Problem& p) {
   if (p.shared_experts < 0 || p.shared_experts > kMaxSharedExperts) {
     return outside("shared_experts", p.shared_experts, 0, kMaxSharedExperts);
   }
+  // The smallest blocks run every call that brings few tokens, as far as its rank knows.
+  const std::string reason = why_too_many_tickets(p, config_for_block_rows(p, kMinBlockRows));
+  if (!reason.empty()) return reason;
   return why_invalid(p.activation);
 }
 

@@ -81,6 +81,10 @@ void check_options(const Problem& p, const ForwardOptions& options) {
 void check_deadline(const char* name, std::chrono::nanoseconds deadline) {
   if (deadline.count() <= 0)
     refuse(fmt::format("{} = {} ns must be positive", name, deadline.count()));
+  if (deadline > kMaxDeadline) {
+    refuse(fmt::format("{} = {} ns is more than {} ns (100 hours)", name, deadline.count(),
+                       kMaxDeadline.count()));
+  }
 }
 
 void check_call(const LayerState& s, const RankCall& call, const ForwardOptions& options) {

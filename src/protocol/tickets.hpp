@@ -39,6 +39,7 @@ struct GemmSchedule {
         group(g.group_blocks),
         lag(g.lag_blocks) {}
 
+  /// At most kMaxGemmTickets: the configuration was checked.
   [[nodiscard]] MEGAMOE_HD constexpr u32 num_tickets() const {
     return blocks * (l1_tiles + l2_tiles);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "config/kernel_config.hpp"
 #include "protocol/ring.hpp"
 #include "protocol/route.hpp"
 #include "protocol/tickets.hpp"
@@ -12,8 +13,6 @@
 // Publishes: rows_ready.
 
 namespace megamoe {
-
-inline constexpr int kMaxPullRows = 16;
 
 /// The rows of one chunk, in shared memory of the courier's warp: lane 0 alone starts bulk copies.
 struct PulledRows {

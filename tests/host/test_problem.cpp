@@ -85,6 +85,41 @@ TEST(KernelConfig, RefusesGroupsThatTheRingsCannotHold) {
   EXPECT_THAT(why_invalid(kFlash, c), HasSubstr("group_blocks = 0"));
 }
 
+TEST(KernelConfig, RefusesChunksThatACourierCannotHold) {
+  KernelConfig c = config_for_block_rows(kFlash, 128);
+  c.pull_rows = 16;
+  EXPECT_EQ(why_invalid(kFlash, c), "");
+  c.pull_rows = 32;
+  EXPECT_EQ(why_invalid(kFlash, c), "pull_rows = 32 is more than 16");
+}
+
+/// Each limit allows it; all of them together do not.
+constexpr Problem kLargest{.ranks = 72,
+                           .experts = 72 * 4,
+                           .top_k = 16,
+                           .hidden = 16384,
+                           .intermediate = 32768,
+                           .max_tokens_per_rank = 131072};
+
+TEST(KernelConfig, RefusesMoreTicketsThanTheirWordsCount) {
+  const std::string blocks_of_8 = why_invalid(kLargest, config_for_block_rows(kLargest, 8));
+  EXPECT_THAT(blocks_of_8, HasSubstr("max_tokens_per_rank = 131072"));
+  // 72 x 131072 x 16 / 8 + 4 blocks, 256 + 64 tiles
+  EXPECT_THAT(blocks_of_8, HasSubstr("18874372 blocks of 8 rows"));
+  EXPECT_THAT(blocks_of_8, HasSubstr("6039799040 tickets are more than 2147483648"));
+  EXPECT_EQ(why_invalid(kLargest, config_for_block_rows(kLargest, 128)), "");
+  EXPECT_EQ(why_invalid(kLargest), blocks_of_8);
+}
+
+TEST(KernelConfig, TicketsUpToTheLimitAreAllowed) {
+  Problem p = kLargest;
+  p.experts = p.ranks;
+  p.top_k = 5;  // 1.9e9 tickets
+  EXPECT_EQ(why_invalid(p), "");
+  p.top_k = 6;  // 2.3e9
+  EXPECT_THAT(why_invalid(p), HasSubstr("top_k = 6"));
+}
+
 TEST(Rings, NeverExceedTheWorstCaseOfASmallProblem) {
   const Problem tiny{.ranks = 1,
                      .experts = 4,

@@ -224,9 +224,6 @@ TEST_F(CpuFaults, BadCallsAreRefusedBeforeAnythingChanges) {
   EXPECT_THAT(changed([](auto& w) { w.w2_scales = nullptr; }),
               HasSubstr("null w1_scales or w2_scales"));
   EXPECT_THAT(changed([](auto& w) { w.w2_scales += 1; }), HasSubstr("w2_scales"));
-  options.deadline = 0ns;
-  EXPECT_THAT(error_of([&] { forward(good); }), HasSubstr("deadline = 0 ns"));
-  options = {};
   options.global_num_tokens = 129;
   EXPECT_THAT(error_of([&] { forward(good); }),
               HasSubstr("global_num_tokens = 129 is outside 0..128"));
@@ -236,8 +233,33 @@ TEST_F(CpuFaults, BadCallsAreRefusedBeforeAnythingChanges) {
   options.config = &config;
   EXPECT_THAT(error_of([&] { forward(good); }),
               HasSubstr("pull_rows = 5 does not divide block_rows = 16"));
+  config = config_for_block_rows(case_.problem(), 32);
+  config.pull_rows = 32;
+  EXPECT_THAT(error_of([&] { forward(good); }), HasSubstr("pull_rows = 32 is more than 16"));
   EXPECT_EQ(case_.group().layer(0).check().epoch, 0U);
   expect_good_call(9);
+}
+
+TEST_F(CpuFaults, DeadlinesOutsideTheirRangeAreRefused) {
+  std::vector<std::uint16_t> y(256);
+  Layer& layer = case_.group().layer(0);
+  const auto refused = [&](const ForwardOptions& options) {
+    return error_of([&] { layer.forward(y.data(), 1, case_.routed(0), nullptr, options); });
+  };
+  ForwardOptions options;
+  options.deadline = 0ns;
+  EXPECT_THAT(refused(options), HasSubstr("deadline = 0 ns"));
+  options.deadline = kMaxDeadline + 1ns;
+  EXPECT_THAT(refused(options),
+              HasSubstr("deadline = 360000000000001 ns is more than 360000000000000 ns"));
+  options = {};
+  options.first_deadline = std::chrono::nanoseconds::max();
+  EXPECT_THAT(refused(options), HasSubstr("first_deadline = 9223372036854775807 ns is more than"));
+  EXPECT_THAT(error_of([&] { layer.set_deadlines(1s, kMaxDeadline + 1ns); }),
+              HasSubstr("first_deadline = 360000000000001 ns"));
+  EXPECT_THAT(error_of([&] { layer.set_deadlines(kMaxDeadline + 1ns, 1s); }),
+              HasSubstr("deadline = 360000000000001 ns"));
+  EXPECT_EQ(layer.check().epoch, 0U);
 }
 
 TEST(CpuGroup, RefusesWhatItCannotRun) {

@@ -216,6 +216,8 @@ TEST(Rendezvous, OptionsThatMakeNoSenseAreRefusedByName) {
   EXPECT_THAT(refused(options_for(2, 2, 1)), HasSubstr("rank = 2"));
   EXPECT_THAT(refused(options_for(2, 0, 65536)), HasSubstr("port = 65536"));
   EXPECT_THAT(refused(options_for(2, 0, 1, 0s)), HasSubstr("deadline = 0"));
+  EXPECT_THAT(refused(options_for(2, 0, 1, std::chrono::nanoseconds::max())),
+              HasSubstr("deadline = 9223372036854775807 ns is more than"));
   JoinOptions nowhere;
   nowhere.ranks = 1;
   EXPECT_THAT(refused(nowhere), HasSubstr("group name ''"));

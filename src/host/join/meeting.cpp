@@ -46,6 +46,10 @@ void check_options(const JoinOptions& o) {
     refuse(fmt::format("rank = {} is outside 0..{}", o.rank, o.ranks - 1));
   if (o.deadline.count() <= 0)
     refuse(fmt::format("deadline = {} ns must be positive", o.deadline.count()));
+  if (o.deadline > kMaxDeadline) {
+    refuse(fmt::format("deadline = {} ns is more than {} ns (100 hours)", o.deadline.count(),
+                       kMaxDeadline.count()));
+  }
   if (o.all_gather) return;
   if (!o.address.empty()) {
     if (o.port < 1 || o.port > kMaxPort)

@@ -141,6 +141,7 @@ constexpr BadUsage kRunCases[] = {
     {"--seed 18446744073709551616", "--seed = 18446744073709551616 is outside"},
     {"--repeat 0", "--repeat = 0 is outside 1..1000000"},
     {"--deadline 0", "--deadline = 0 is outside"},
+    {"--deadline 86401", "--deadline = 86401 is outside 0.001..86400"},
     {"--deadline nan", "--deadline = 'nan' is not a number"},
     {"--deadline 10s", "--deadline = '10s' is not a number"},
     {"--check rows:0", "--check rows = 0 is outside 1.."},
