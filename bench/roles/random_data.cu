@@ -38,11 +38,6 @@ struct ScaleAt {
   __device__ float operator()(std::size_t i) const { return random_scale(seed, i, base); }
 };
 
-struct Bf16At {
-  std::uint64_t seed;
-  __device__ std::uint16_t operator()(std::size_t i) const { return bf16_value(seed, i); }
-};
-
 /// The quantile of the standard normal distribution, by bisection.
 double normal_quantile(double p) {
   double low = -6, high = 6;
@@ -73,11 +68,6 @@ void fill_codes(std::uint8_t* codes, std::size_t count, std::uint64_t seed) {
 void fill_scales(float* scales, std::size_t count, std::uint64_t seed, float base) {
   fill_kernel<<<256, 256>>>(scales, count, ScaleAt{seed, base});
   check(cudaDeviceSynchronize(), "fill_scales");
-}
-
-void fill_bf16(std::uint16_t* values, std::size_t count, std::uint64_t seed) {
-  fill_kernel<<<1024, 256>>>(values, count, Bf16At{seed});
-  check(cudaDeviceSynchronize(), "fill_bf16");
 }
 
 float e4m3_value(std::uint8_t code) {

@@ -45,12 +45,6 @@ inline std::uint8_t random_code(const std::vector<std::uint8_t>& table, std::uin
 /// The same arrays in device memory.
 void fill_codes(std::uint8_t* codes, std::size_t count, std::uint64_t seed);
 void fill_scales(float* scales, std::size_t count, std::uint64_t seed, float base);
-/// BF16 values in about (-1, 1); element i is bf16_value(seed, i).
-void fill_bf16(std::uint16_t* values, std::size_t count, std::uint64_t seed);
-MEGAMOE_BENCH_BOTH inline std::uint16_t bf16_value(std::uint64_t seed, std::uint64_t index) {
-  const std::uint32_t word = random_word(seed, index);
-  return static_cast<std::uint16_t>((word & 0x8000U) | (0x3C00U + (word % 0x380U)));
-}
 
 /// Values of e4m3 codes and of BF16 bits.
 float e4m3_value(std::uint8_t code);

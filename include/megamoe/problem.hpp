@@ -20,12 +20,14 @@ enum class Precision : std::uint8_t {
 
 enum class ActivationKind : std::uint8_t { swiglu, swiglu_oai, situ };
 
+// clang-format off
 /// The gated activation between the two expert matrices; g is the gate, u the up projection.
 ///   swiglu      silu(min(g, clamp)) * clamp(u, -clamp, clamp)
-///   swiglu_oai  g' * sigmoid(alpha * g') * (u' + up_bias), g' = min(g, clamp), u' = clamp(u,
-///   -clamp, clamp) situ        beta * tanh(g / beta) * sigmoid(g) * linear_beta * tanh(u /
-///   linear_beta); the last factor is
-///               u itself when linear_beta is infinite
+///   swiglu_oai  g' * sigmoid(alpha * g') * (u' + up_bias),
+///               g' = min(g, clamp), u' = clamp(u, -clamp, clamp)
+///   situ        beta * tanh(g / beta) * sigmoid(g) * linear_beta * tanh(u / linear_beta);
+///               the last factor is u itself when linear_beta is infinite
+// clang-format on
 struct Activation {
   static constexpr float kNone = std::numeric_limits<float>::infinity();
   ActivationKind kind = ActivationKind::swiglu;

@@ -14,15 +14,16 @@
 #include "roles/sum_tickets.cuh"
 #include "roles/warm_up.cuh"
 
+// clang-format off
 // The fused layer: one persistent CTA per SM. This file only composes; each role says in its own
 // file what it waits for and what it publishes.
 //
-//   all warps       enter | route | plan ----------------------------------------------.
-//   service warp 0                         scheduler: claims tiles, fills the ring      | sum |
-//   leave service warp 1,2                       couriers: pull rows                          | sum
-//   | leave service warp 3                         publisher: releases finished tiles           |
-//   sum | leave consumer warps                         math: products, activation, stores | sum |
-//   leave
+//   all warps          enter | route | plan
+//   service warp 0     scheduler: claims tiles, fills the ring     | sum | leave
+//   service warps 1,2  couriers: pull rows                         | sum | leave
+//   service warp 3     publisher: releases finished tiles          | sum | leave
+//   consumer warps     math: products, activation, stores          | sum | leave
+// clang-format on
 
 namespace megamoe {
 

@@ -6,12 +6,15 @@
 #include "roles/done_ring.cuh"
 #include "roles/ring.cuh"
 
+// clang-format off
 // Shared memory of a CTA of the fused kernel, from its start:
-//   ring          stages of operands and their barriers; the router's counters before the roles
-//   part staging       prefill: pieces of rows on their way, per courier amax          decode:
-//   largest magnitudes of a tile's tokens done ring     finished tiles on their way to the
-//   publisher pulled rows   sources of a chunk's rows, per courier state         what all roles
-//   share
+//   ring         stages of operands and their barriers; the router's counters before the roles part
+//   staging      prefill: pieces of rows on their way, per courier
+//   amax         decode: largest magnitudes of a tile's tokens
+//   done ring    finished tiles on their way to the publisher
+//   pulled rows  sources of a chunk's rows, per courier
+//   state        what all roles share
+// clang-format on
 
 namespace megamoe {
 

@@ -91,11 +91,6 @@ MEGAMOE_DEVICE void tensor_load_3d(std::uint32_t to, const CUtensorMap* map, int
       : "memory");
 }
 
-/// Fetches a tensor map's descriptor ahead of its first use.
-MEGAMOE_DEVICE void prefetch_tensormap(const CUtensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 /// Four bytes, global to shared, by the generic proxy; completes with this thread's cp.async.
 MEGAMOE_DEVICE void cp_async_4(std::uint32_t to, const void* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");

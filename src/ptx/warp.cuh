@@ -38,11 +38,6 @@ MEGAMOE_DEVICE void setmaxnreg_inc() {
 /// Waits until the kernels that this one depends on have ended and their writes are visible.
 MEGAMOE_DEVICE void griddepcontrol_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-/// Lets the dependent kernel start its blocks.
-MEGAMOE_DEVICE void griddepcontrol_launch_dependents() {
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-
 /// Transposes an 8x8 matrix of 16-bit elements across the warp: lane 4*r + c/2 holds elements
 /// (r, c), c even in the low half, before and after.
 MEGAMOE_DEVICE std::uint32_t movmatrix_transpose(std::uint32_t elements) {

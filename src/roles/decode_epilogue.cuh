@@ -9,8 +9,7 @@
 // its warp's 16, for the tokens 8j + 2q and 8j + 2q + 1. In L1 row g is the gate and row g + 8 the
 // up projection of the same channel, and a token's group of 128 channels spans all consumer warps.
 // Waits for: the other consumer warps of the CTA (L1, a named barrier). The caller has waited for
-// the
-//   act slot (L1).
+//   the act slot (L1).
 // Publishes: nothing; as in prefill_epilogue.cuh.
 
 namespace megamoe {

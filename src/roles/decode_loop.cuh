@@ -3,12 +3,14 @@
 #include "ptx/wgmma.cuh"
 #include "roles/consumer_thread.cuh"
 
+// clang-format off
 // Decode main loop: weights on the instruction's M (256 rows in 64-row tiles over 4 or 2
 // warpgroups), tokens on its N. FP32 accumulation in two levels: 128 along K inside the tensor
-// core, then added with the weights' and the token's scale. Waits for: full[s] of the ring.
-// Publishes: empty[s], one arrival per warp, once the stage's products are done. The accumulators
-// go
-//   to the epilogue, which runs in the consumer warps between two tiles.
+// core, then added with the weights' and the token's scale.
+// Waits for: full[s] of the ring.
+// Publishes: empty[s], one arrival per warp, once the stage's products are done. The
+//   accumulators go to the epilogue, which runs in the consumer warps between two tiles.
+// clang-format on
 
 namespace megamoe {
 

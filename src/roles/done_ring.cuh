@@ -2,13 +2,13 @@
 
 #include "roles/consumer_thread.cuh"
 
+// clang-format off
 // The ring through which the consumer warps tell the publisher warp that a tile's results are
 // stored.
-//
-//   full[s]   one arrival of every consumer warp, after its stores of the tile; the publisher
-//   waits. empty[s]  one arrival of the publisher, once it has read the tile's info; consumer warps
-//   wait
-//             before they use the slot again.
+//   full[s]   one arrival of every consumer warp, after its stores of the tile; the publisher waits
+//   empty[s]  one arrival of the publisher, once it has read the tile's info; consumer warps wait
+//             before they use the slot again
+// clang-format on
 
 namespace megamoe {
 

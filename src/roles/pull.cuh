@@ -4,12 +4,13 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/memory.cuh"
 
-// Row pull: a warp brings rows of x and their scales from their source rank into a slot of the
-// pool. Waits for: the copies it starts. The caller has waited for the list entries and for the
-// pool slot. Publishes: nothing. Bulk form: on return the rows are written, by the async proxy;
-// load form: by
+// clang-format off
+// Row pull: a warp brings rows of x and their scales from their source rank into a pool slot.
+// Waits for: the copies it starts. The caller has waited for the list entries and the pool slot.
+// Publishes: nothing. Bulk form: on return the rows are written, by the async proxy; load form: by
 //   generic stores. Scales are generic stores in both. The readers are bulk and tensor copies, so
 //   the caller fences the proxy, then releases rows_ready.
+// clang-format on
 
 namespace megamoe {
 

@@ -3,13 +3,13 @@
 #include "ptx/mbarrier.cuh"
 #include "roles/tile_shape.hpp"
 
+// clang-format off
 // The ring of stages between one loader thread and the consumer warps of a CTA.
-//
 //   full[s]   waits for the loader's two arrivals (one with the bytes of the bulk copies, one when
-//             its 4-byte copies are done); consumers wait for it with the parity of their round.
+//             its 4-byte copies are done); consumers wait for it with the parity of their round
 //   empty[s]  waits for one arrival of every consumer warp; the loader waits for it with the
-//   opposite
-//             parity, so that its first round passes.
+//             opposite parity, so that its first round passes
+// clang-format on
 
 namespace megamoe {
 

@@ -3,8 +3,9 @@
 #include "protocol/combine.hpp"
 #include "protocol/route.hpp"
 #include "protocol/tickets.hpp"
+#include "ptx/memory.cuh"
+#include "ptx/warp.cuh"
 #include "roles/cta.cuh"
-#include "roles/sum.cuh"
 #include "roles/trace.cuh"
 
 // Sum, ticket by ticket: any warp that has nothing else to do. A ticket is a piece of a token; when
@@ -127,6 +128,11 @@ class Summer {
   static MEGAMOE_DEVICE uint4 rounded(const float (&t)[8]) {
     return {ptx::to_bf16x2(t[0], t[1]), ptx::to_bf16x2(t[2], t[3]), ptx::to_bf16x2(t[4], t[5]),
             ptx::to_bf16x2(t[6], t[7])};
+  }
+  /// Adds the products of two BF16 values with `weight`.
+  static MEGAMOE_DEVICE void add_bf16x2(std::uint32_t pair, float weight, float& low, float& high) {
+    low = fmaf(weight, __uint_as_float(pair << 16), low);
+    high = fmaf(weight, __uint_as_float(pair & 0xFFFF0000U), high);
   }
   static MEGAMOE_DEVICE void add_piece(const uint4& piece, float weight, float (&total)[8]) {
     add_bf16x2(piece.x, weight, total[0], total[1]);

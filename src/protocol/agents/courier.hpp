@@ -15,11 +15,15 @@ namespace megamoe::protocol {
 /// What a call is for: everything, or only bringing the rows to their experts (DispatchSnapshot).
 enum class Extent : unsigned char { layer, dispatch };
 
+// clang-format off
 /// The courier of one CTA as a single thread: route, pull, then sum. `Work` moves the data:
-///   std::int64_t expert_id(u32 token, u32 slot)                        this rank's topk_idx
-///   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block)     source's x row, scales ->
-///   pool; metadata void sum_tokens(u32 first, u32 count)                              combine
-///   slots -> y
+///   std::int64_t expert_id(u32 token, u32 slot)
+///       this rank's topk_idx
+///   void pull_row(u32 src, u32 index, u32 block, u32 row_in_block)
+///       source's x row, scales -> pool; metadata
+///   void sum_tokens(u32 first, u32 count)
+///       combine slots -> y
+// clang-format on
 template <class Env, class Work>
 class Courier {
  public:
