@@ -144,19 +144,21 @@ class WordsTest(GateTest):
         self.assert_clean(self.find("/// x = y;\n"))
 
 
+ARCHITECTURE_QUESTIONS = {
+    "__CUDA_ARCH__": "#if __CUDA_ARCH__ >= 900\n#endif\n",
+    "__CUDA_ARCH_FEAT_SM90_ALL": "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#endif\n",
+    "__CUDA_ARCH_SPECIFIC__": "#ifdef __CUDA_ARCH_SPECIFIC__\n#endif\n",
+    "MEGAMOE_SM90A": "#if MEGAMOE_SM90A\n#endif\n",
+    "NV_IF_TARGET": "NV_IF_TARGET(NV_IS_DEVICE, (f();))\n",
+    "NV_IF_ELSE_TARGET": "NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return f();), (return 0;))\n",
+}
+
+
 class DeviceRulesTest(GateTest):
-    ASKS = {
-        "__CUDA_ARCH__": "#if __CUDA_ARCH__ >= 900\n#endif\n",
-        "__CUDA_ARCH_FEAT_SM90_ALL": "#if defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#endif\n",
-        "__CUDA_ARCH_SPECIFIC__": "#ifdef __CUDA_ARCH_SPECIFIC__\n#endif\n",
-        "MEGAMOE_SM90A": "#if MEGAMOE_SM90A\n#endif\n",
-        "NV_IF_TARGET": "NV_IF_TARGET(NV_IS_DEVICE, (f();))\n",
-        "NV_IF_ELSE_TARGET": "NV_IF_ELSE_TARGET(NV_IS_DEVICE, (return f();), (return 0;))\n",
-    }
     EXCEPTIONS = ("src/kernels/fused_moe.cuh", "src/roles/device_env.cuh")
 
     def test_questions_about_the_architecture(self):
-        for name, code in self.ASKS.items():
+        for name, code in ARCHITECTURE_QUESTIONS.items():
             for path in ("src/protocol/a.hpp", "src/roles/decode_loader.cuh", "src/config/a.hpp"):
                 findings = device_rules.check(Tree({path: code}))
                 self.assert_finds(findings, f"{path}:1", f"{name} outside")
