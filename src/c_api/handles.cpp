@@ -75,6 +75,12 @@ std::uintptr_t number(const Handle* handle) {
   refuse(fmt::format("{} = {:#x} is no live handle: never given, or destroyed", name, handle));
 }
 
+/// A handle is a number that looks like a pointer: nothing is ever behind it.
+template <class Handle>
+Handle* handle_of(std::uintptr_t number) {
+  return reinterpret_cast<Handle*>(number);  // NOLINT(performance-no-int-to-ptr)
+}
+
 Entry entry_of(const megamoe_group* group) {
   required(group, "group");
   Entry entry = registry().find_group(number(group));
@@ -85,7 +91,7 @@ Entry entry_of(const megamoe_group* group) {
 }  // namespace
 
 megamoe_group* add_group(std::unique_ptr<Group> group) {
-  return reinterpret_cast<megamoe_group*>(registry().add(std::move(group)));
+  return handle_of<megamoe_group>(registry().add(std::move(group)));
 }
 
 void remove_group(megamoe_group* group) {
@@ -106,7 +112,7 @@ megamoe_layer* layer_handle(const megamoe_group* group, int local_rank) {
   const Entry entry = entry_of(group);
   (void)entry.group->layer(local_rank);
   const auto index = static_cast<std::uintptr_t>(local_rank);
-  return reinterpret_cast<megamoe_layer*>(entry.first_layer + index * Registry::kStep);
+  return handle_of<megamoe_layer>(entry.first_layer + index * Registry::kStep);
 }
 
 }  // namespace megamoe::c_api

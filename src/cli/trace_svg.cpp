@@ -26,6 +26,7 @@ std::vector<Lane> lanes_of(const TracedCall& call) {
   std::map<std::pair<int, int>, std::vector<const TraceList*>> by_cta;
   for (const TraceList& list : call.lists) by_cta[{list.rank, list.cta}].push_back(&list);
   std::vector<Lane> lanes;
+  lanes.reserve(by_cta.size());
   for (auto& [key, lists] : by_cta) lanes.push_back({key.first, key.second, std::move(lists)});
   return lanes;
 }

@@ -63,7 +63,7 @@ std::string why_invalid(const Problem& p) {
     return outside("shared_experts", p.shared_experts, 0, kMaxSharedExperts);
   }
   // The smallest blocks run every call that brings few tokens, as far as its rank knows.
-  const std::string reason = why_too_many_tickets(p, config_for_block_rows(p, kMinBlockRows));
+  std::string reason = why_too_many_tickets(p, config_for_block_rows(p, kMinBlockRows));
   if (!reason.empty()) return reason;
   return why_invalid(p.activation);
 }
