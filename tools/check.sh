@@ -7,6 +7,7 @@
 #   gates    the project's own rules (tools/gates), and the tests of those rules
 #   tidy     clang-tidy 14 on the host sources
 #   host     builds the preset host, runs every test
+#   python   builds and installs the Python package, runs its tests
 #   docs     runs the commands and compiles the code shown in the documents
 #   tsan     tests with the label tsan under ThreadSanitizer
 #   asan     tests with the label asan under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -23,13 +24,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export PATH="$PWD/build/venv/bin:$PATH"
 export CMAKE_COLOR_DIAGNOSTICS=OFF CTEST_OUTPUT_ON_FAILURE=1
 
-default_stages=(format gates tidy host docs tsan asan cuda)
+default_stages=(format gates tidy host python docs tsan asan cuda)
 named_stages=(mutants gpu multi ladder sanitizer)
 declare -A limit_s=([format]=60 [gates]=900 [tidy]=900 [host]=900 [docs]=900 [tsan]=900 [asan]=900
-  [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=1800 [sanitizer]=1800)
+  [python]=600 [cuda]=900 [mutants]=900 [gpu]=900 [multi]=900 [ladder]=1800 [sanitizer]=1800)
 jobs="${MEGAMOE_JOBS:-$(nproc)}"
 
-usage() { sed -n '2,21s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,22s/^# \{0,1\}//p' "$0"; }
 find_nvcc() { command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null; }
 
 need() {

@@ -32,7 +32,7 @@ esac
 packages=(
   gcc g++ cmake ninja-build ccache git ca-certificates make pkgconf binutils
   clang-format-14 clang-tidy-14
-  python3 python3-venv
+  python3 python3-dev python3-venv
   libfmt-dev libcli11-dev nlohmann-json3-dev libeigen3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )

@@ -5,6 +5,7 @@ Usage: run_snippets.py --build build/host [file.md...]   (default: every Markdow
 A fenced block's info string says what happens to it:
   sh                     runs with `bash -eu` in the repository's root, the build's megamoe in PATH
   cpp                    compiles against the library; a block with `int main` also links and runs
+  python                 runs with build/python/site, where tools/check.sh python installs the package
   text output            the output of the block before, in order; a line `...` stands for any lines
   sh limit=90            seconds it may take (default 60)
   sh not-run: reason     is shown only; the reason is not optional
@@ -117,6 +118,18 @@ def run_cpp(snippet: Snippet, build: Path) -> str:
         return run([str(program)], snippet.limit_s)
 
 
+def run_python(snippet: Snippet, build: Path) -> str:
+    site = build.parent / "python/site"
+    if not (site / "megamoe").exists():
+        raise SnippetError(f"no Python package in {site}: run tools/check.sh python first")
+    env = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    python = build.parent / "venv/bin/python"
+    return run([str(python), "-c", snippet.text], snippet.limit_s, env)
+
+
+RUNNERS = {"sh": run_shell, "cpp": run_cpp, "python": run_python}
+
+
 def check_output(snippet: Snippet, output: str | None) -> None:
     """Raises unless `output` is what the block shows, white space at line ends aside."""
     if output is None:
@@ -134,7 +147,7 @@ def check_file(path: str, text: str, build: Path) -> tuple[int, int]:
     output: str | None = None
     for snippet in snippets(path, text):
         is_output = snippet.language == "text" and snippet.info == "output"
-        if snippet.language not in ("sh", "cpp") and not is_output:
+        if snippet.language not in RUNNERS and not is_output:
             continue
         started = time.monotonic()
         try:
@@ -145,7 +158,7 @@ def check_file(path: str, text: str, build: Path) -> tuple[int, int]:
                 check_output(snippet, output)
             else:
                 output = None
-                output = (run_shell if snippet.language == "sh" else run_cpp)(snippet, build)
+                output = RUNNERS[snippet.language](snippet, build)
             passed += 1
             print(f"ok     {snippet.where} {snippet.language} ({time.monotonic() - started:.1f} s)")
         except SnippetError as error:

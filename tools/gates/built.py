@@ -1,5 +1,5 @@
 """Every source file is named by the CMakeLists.txt of its folder or of one above: a test that is
-not built is never run."""
+not built is never run. pytest finds the tests of the Python package by itself."""
 
 import posixpath
 import re
@@ -26,7 +26,7 @@ def check(tree: Tree) -> list[str]:
         folder = posixpath.dirname(path)
         is_source = path.endswith((".c", ".cpp", ".cu"))
         is_test_script = path.startswith("tests/") and path.endswith(".py") and "test" in name
-        if not (is_source or is_test_script) or path.startswith("tests/tools/"):
+        if not (is_source or is_test_script) or path.startswith(("tests/tools/", "tests/python/")):
             continue
         lists = []
         while folder:

@@ -1,0 +1,32 @@
+"""megamoe: an expert-parallel Mixture-of-Experts layer in one launch per rank.
+
+Arrays are of any framework that speaks DLPack: NumPy in host memory; torch, CuPy or JAX on GPUs. e4m3
+and UE8M0 may come as uint8, BF16 as its bits in uint16, which NumPy needs. Failures raise Error.
+"""
+
+from ._core import Activation, Problem
+from ._core import version as _version
+from ._error import Error
+from ._group import CallReport, Group, Inputs, Layer, MemoryReport
+from ._reference import Difference, compare, from_bf16, quantize, reference, to_bf16
+from ._weights import Weights, prepare_weights
+
+__version__ = _version()
+__all__ = [
+    "Activation",
+    "CallReport",
+    "Difference",
+    "Error",
+    "Group",
+    "Inputs",
+    "Layer",
+    "MemoryReport",
+    "Problem",
+    "Weights",
+    "compare",
+    "from_bf16",
+    "prepare_weights",
+    "quantize",
+    "reference",
+    "to_bf16",
+]
