@@ -1,0 +1,272 @@
+"""The layer's calls under the names that serving frameworks use."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from .. import Activation, Weights, _core
+from .._arrays import dtype_name, is_torch
+from ._buffer import SymmBuffer
+from ._state import (
+    BLOCK_RECIPES,
+    FP4_RECIPE,
+    activation_of,
+    check_recipe,
+    get_reserved_sms,
+    launch_sms,
+    refuse,
+)
+
+_NVFP4 = ("use_x_scales", "l1_alphas", "l2_alphas", "l2_act_scales")
+
+
+def _expert_major(array: Any, name: str, shared: int) -> Any:
+    """Shared experts may come as one matrix."""
+    if array is None or len(array.shape) == 3 or shared == 0:
+        return array
+    if shared != 1:
+        raise refuse(
+            f"{name} has {len(array.shape)} dimensions for {shared} shared experts; needed: "
+            f"[{shared}, rows, columns]"
+        )
+    return array[None]
+
+
+def _packed_bytes(scales: Any) -> Any:
+    """UE8M0 scales, four in an int32, as bytes."""
+    if dtype_name(scales) != "int32":
+        return scales
+    return scales.view(sys.modules["torch"].uint8 if is_torch(scales) else np.uint8)
+
+
+def _weights(precision: str, l1: Any, l2: Any, shared: int = 0) -> Weights:
+    if precision == "bf16":
+        pairs = [(l1, None), (l2, None)]
+    else:
+        pairs = []
+        for name, pair in (("l1_weights", l1), ("l2_weights", l2)):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise refuse(f"{name} is {type(pair).__name__}; needed: (weights, scales)")
+            pairs.append((pair[0], _packed_bytes(pair[1]) if precision == "mxfp4" else pair[1]))
+    (w1, w1_scales), (w2, w2_scales) = pairs
+    arrays = {"w1": w1, "w2": w2, "w1_scales": w1_scales, "w2_scales": w2_scales}
+    return Weights(
+        precision, **{name: _expert_major(array, name, shared) for name, array in arrays.items()}
+    )
+
+
+class _Stats:
+    """cumulative_local_expert_recv_stats in the library's type: int32 ones are added to after it."""
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        self.array = given
+        if given is not None and dtype_name(given) == "int32":
+            torch = sys.modules.get("torch")
+            self.array = (
+                torch.zeros_like(given, dtype=torch.int64)
+                if is_torch(given)
+                else np.zeros(given.shape, np.int64)
+            )
+
+    def add(self) -> None:
+        if self.array is not self._given:
+            self._given += (
+                self.array.to(self._given.dtype)
+                if is_torch(self._given)
+                else self.array.astype(np.int32)
+            )
+
+
+def _run(
+    precision: str,
+    y: Any,
+    weights: tuple[Any, Any],
+    shared: tuple[Any, Any],
+    sym_buffer: SymmBuffer,
+    stats: Any,
+    activation: Activation,
+    fast_math: bool,
+    global_num_tokens: int | None,
+) -> None:
+    if not isinstance(sym_buffer, SymmBuffer):
+        raise refuse(f"sym_buffer is {type(sym_buffer).__name__}; needed: megamoe's SymmBuffer")
+    layer = sym_buffer._layer
+    problem = layer.problem
+    most = problem.ranks * problem.max_tokens_per_rank
+    if global_num_tokens is not None and not 0 <= global_num_tokens <= most:
+        raise ValueError(f"global_num_tokens = {global_num_tokens} is outside 0..{most}")
+    count = sym_buffer.num_shared_experts
+    if (count > 0) != (shared[0] is not None) or (shared[0] is None) != (shared[1] is None):
+        raise refuse(
+            f"shared_l1_weights is {'absent' if shared[0] is None else 'given'}, shared_l2_weights "
+            f"is {'absent' if shared[1] is None else 'given'}; the buffer has {count} shared experts"
+        )
+    routed = _weights(precision, *weights)
+    shared_weights = _weights(precision, *shared, count) if count else None
+    counted = _Stats(stats)
+    options = _core.CallOptions(
+        global_num_tokens=global_num_tokens,
+        num_sms=launch_sms(),
+        reserved_sms=get_reserved_sms(),
+        fast_math=fast_math,
+        activation=activation,
+        precision=precision,
+    )
+    layer._call(y, routed, shared_weights, options, counted.array, None)
+    counted.add()
+
+
+def fp8_mega_moe(
+    y: Any,
+    l1_weights: Any,
+    l2_weights: Any,
+    sym_buffer: SymmBuffer,
+    shared_l1_weights: Any = None,
+    shared_l2_weights: Any = None,
+    cumulative_local_expert_recv_stats: Any = None,
+    recipe: tuple[int, int, int] = (128, 128, 128),
+    activation: str = "swiglu",
+    activation_alpha: float = 1.0,
+    activation_up_bias: float = 0.0,
+    activation_clamp: float | None = None,
+    fast_math: bool = True,
+    *,
+    global_num_tokens: int | None = None,
+) -> None:
+    """One call with FP8 weights, (e4m3, float32 scales of 128 x 128) for each matrix, in the order of
+    transform_weights_for_mega_moe. The rows of y, BF16 [tokens, hidden], are the call's tokens. The
+    rows received are added to cumulative_local_expert_recv_stats, int32 or int64 [experts per rank].
+    global_num_tokens, 0 to ranks x capacity (else ValueError), never changes bits."""
+    check_recipe(recipe, BLOCK_RECIPES)
+    form = activation_of(activation, activation_alpha, activation_up_bias, activation_clamp)
+    _run(
+        "fp8",
+        y,
+        (l1_weights, l2_weights),
+        (shared_l1_weights, shared_l2_weights),
+        sym_buffer,
+        cumulative_local_expert_recv_stats,
+        form,
+        fast_math,
+        global_num_tokens,
+    )
+
+
+def fp8_mega_moe_sm90(
+    y: Any,
+    l1_weights: Any,
+    l2_weights: Any,
+    sym_buffer: SymmBuffer,
+    shared_l1_weights: Any = None,
+    shared_l2_weights: Any = None,
+    cumulative_local_expert_recv_stats: Any = None,
+    recipe: tuple[int, int, int] = (128, 128, 128),
+    activation: str = "swiglu",
+    activation_alpha: float = 1.0,
+    activation_up_bias: float = 0.0,
+    activation_clamp: float | None = None,
+    fast_math: bool = True,
+    *,
+    global_num_tokens: int | None = None,
+) -> None:
+    """fp8_mega_moe under its other name."""
+    fp8_mega_moe(
+        y,
+        l1_weights,
+        l2_weights,
+        sym_buffer,
+        shared_l1_weights,
+        shared_l2_weights,
+        cumulative_local_expert_recv_stats,
+        recipe,
+        activation,
+        activation_alpha,
+        activation_up_bias,
+        activation_clamp,
+        fast_math,
+        global_num_tokens=global_num_tokens,
+    )
+
+
+def fp8_fp4_mega_moe(
+    y: Any,
+    l1_weights: Any,
+    l2_weights: Any,
+    sym_buffer: SymmBuffer,
+    shared_l1_weights: Any = None,
+    shared_l2_weights: Any = None,
+    cumulative_local_expert_recv_stats: Any = None,
+    recipe: tuple[int, int, int] = (1, 1, 32),
+    activation: str = "swiglu",
+    activation_alpha: float | None = 1.0,
+    activation_up_bias: float | None = 0.0,
+    activation_clamp: float | None = None,
+    activation_beta: float | None = None,
+    activation_linear_beta: float | None = None,
+    fast_math: bool = True,
+    *,
+    global_num_tokens: int | None = None,
+    **refused: Any,
+) -> None:
+    """One call with MXFP4 weights: (packed e2m1 in 8 bits, UE8M0 scales of 32 packed in int32) for
+    each matrix, in the order of transform_weights_for_mega_moe. On a Hopper buffer (e4m3, float32)
+    weights with a recipe of 128 run as fp8_mega_moe. Else as fp8_mega_moe."""
+    for name in refused:
+        if name not in _NVFP4:
+            raise TypeError(f"fp8_fp4_mega_moe() got an unexpected keyword argument {name!r}")
+        raise refuse(f"{name} belongs to NVFP4, which is not offered", "unsupported")
+    check_recipe(recipe, (*BLOCK_RECIPES, FP4_RECIPE))
+    form = activation_of(
+        activation,
+        activation_alpha,
+        activation_up_bias,
+        activation_clamp,
+        activation_beta,
+        activation_linear_beta,
+    )
+    _run(
+        "mxfp4" if tuple(recipe) == FP4_RECIPE else "fp8",
+        y,
+        (l1_weights, l2_weights),
+        (shared_l1_weights, shared_l2_weights),
+        sym_buffer,
+        cumulative_local_expert_recv_stats,
+        form,
+        fast_math,
+        global_num_tokens,
+    )
+
+
+def bf16_mega_moe(
+    y: Any,
+    l1_weights: Any,
+    l2_weights: Any,
+    sym_buffer: SymmBuffer,
+    shared_l1_weights: Any = None,
+    shared_l2_weights: Any = None,
+    cumulative_local_expert_recv_stats: Any = None,
+    activation: str = "swiglu",
+    activation_alpha: float = 1.0,
+    activation_up_bias: float = 0.0,
+    activation_clamp: float | None = None,
+    fast_math: bool = True,
+    *,
+    global_num_tokens: int | None = None,
+) -> None:
+    """One call with BF16 weights, one array for each matrix. Else as fp8_mega_moe."""
+    form = activation_of(activation, activation_alpha, activation_up_bias, activation_clamp)
+    _run(
+        "bf16",
+        y,
+        (l1_weights, l2_weights),
+        (shared_l1_weights, shared_l2_weights),
+        sym_buffer,
+        cumulative_local_expert_recv_stats,
+        form,
+        fast_math,
+        global_num_tokens,
+    )
