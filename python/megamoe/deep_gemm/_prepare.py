@@ -92,7 +92,6 @@ def mega_moe_pre_dispatch_sm90(
         if any(address_of(a) != address_of(b) for a, b in zip(mine, given)):
             raise refuse("buf_x and the other views are not of the same SymmBuffer")
         buffer._layer.stage(*tokens, routed_scaling=routed_scaling_factor)
-        buf_topk_weights[num_tokens:] = 0
         return
     codes, scales = quantize(_on_host(tokens[0]))
     _on_host(buf_x)[:num_tokens] = codes
