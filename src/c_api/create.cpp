@@ -89,9 +89,10 @@ megamoe_status megamoe_group_forward(megamoe_group* group, const megamoe_rank_ca
       const auto* at = reinterpret_cast<const megamoe_rank_call*>(
           reinterpret_cast<const std::byte*>(calls) + i * stride);
       const std::string name = fmt::format("calls[{}]", i);
+      // Before its fields are read: past what the caller has, were the size wrong.
+      if (at->size != stride)
+        refuse(fmt::format("{}: size = {}, calls[0] has {}", name, at->size, stride));
       const megamoe_rank_call call = read_struct(at, name.c_str());
-      if (call.size != stride)
-        refuse(fmt::format("{}: size = {}, calls[0] has {}", name, call.size, stride));
       routed[i] = to_experts(call.weights, (name + ": weights").c_str());
       if (call.shared != nullptr) shared[i] = to_experts(call.shared, (name + ": shared").c_str());
       converted.push_back({.y = call.y,
