@@ -5,7 +5,7 @@
 #
 #   format   clang-format 14, ruff
 #   gates    the project's own rules (tools/gates), and the tests of those rules
-#   tidy     clang-tidy 14 on the host sources
+#   tidy     clang-tidy on the host sources
 #   host     builds the preset host, runs every test
 #   python   builds and installs the Python package, runs its tests
 #   docs     runs the commands and compiles the code shown in the documents
@@ -63,7 +63,7 @@ configure() {
 }
 
 stage_tidy() {
-  need clang-tidy-14
+  need clang-tidy
   configure host >/dev/null
   tools/python.sh tools/tidy.py --build build/host --jobs "$jobs"
 }

@@ -2,11 +2,11 @@
 
 Usage: tidy.py --build build/host [--jobs N] [file...]
 
-Most of clang-tidy's time goes to the headers of the standard library, fmt and nlohmann-json, so the
-sources of one folder are looked at together, in one translation unit, as far as they compile together
-(they do not where two of them use one name in an unnamed namespace). A unit that passed is not looked
-at again until its preprocessed text, the checks or clang-tidy change. Prints the findings and
-`counts: PASSED FAILED 0` in units. Exit status 1 on findings.
+Most of clang-tidy's time goes to parsing the headers of the standard library, fmt and nlohmann-json, so
+the sources of one folder are looked at together, in one translation unit, as far as they compile
+together (they do not where two of them use one name in an unnamed namespace: such a unit is halved). A
+unit that passed is not looked at again until its preprocessed text, the checks or clang-tidy change.
+Prints the findings and `counts: PASSED FAILED 0` in units. Exit status 1 on findings.
 """
 
 import argparse
@@ -22,10 +22,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build/check/tidy"
-TIDY = "clang-tidy-14"
+TIDY = "clang-tidy"
 FOLDERS = ("src", "ref")
 MOST_FILES = 12
 TIMEOUT_S = 300
+DOES_NOT_COMPILE = "[clang-diagnostic-error]"
 # In a compile command, after the launcher (ccache) and its environment.
 COMPILER = re.compile(r"(?:^|/)(?:c|g|clang)\+\+(?:-\d+)?$")
 
@@ -52,20 +53,6 @@ def write_unit(files: list[Path]) -> Path:
     path = WORK / f"{name}.cpp"
     path.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
     return path
-
-
-def compiles(unit: Path, flags: list[str]) -> bool:
-    command = ["g++", *flags, "-w", "-fsyntax-only", str(unit)]
-    return subprocess.run(command, capture_output=True, timeout=TIMEOUT_S).returncode == 0
-
-
-def units(files: list[Path], flags: list[str]) -> list[Path]:
-    """Few units that hold all `files`."""
-    unit = write_unit(files)
-    if len(files) == 1 or (len(files) <= MOST_FILES and compiles(unit, flags)):
-        return [unit]
-    half = len(files) // 2
-    return units(files[:half], flags) + units(files[half:], flags)
 
 
 def digest(unit: Path, flags: list[str], base: bytes) -> str:
@@ -98,6 +85,16 @@ def tidy(unit: Path, flags: list[str], base: bytes) -> str | None:
     return result.stdout.replace(f"{ROOT}/", "") or result.stderr
 
 
+def look_at(files: list[Path], flags: list[str], base: bytes) -> list[str | None]:
+    """The answers about the few units that hold all `files`."""
+    if len(files) <= MOST_FILES:
+        answer = tidy(write_unit(files), flags, base)
+        if answer is None or len(files) == 1 or DOES_NOT_COMPILE not in answer:
+            return [answer]
+    half = len(files) // 2
+    return look_at(files[:half], flags, base) + look_at(files[half:], flags, base)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, required=True)
@@ -116,10 +113,14 @@ def main() -> int:
     base = version + (ROOT / ".clang-tidy").read_bytes()
     alike = groupby(sorted(sources), key=lambda path: (path.parent, sources[path]))
     folders = [(list(files), flags) for (_, flags), files in alike]
+    # The largest first, so that the last ones to be looked at are short.
+    folders.sort(key=lambda folder: len(folder[0]), reverse=True)
     with ThreadPoolExecutor(options.jobs) as pool:
-        split = pool.map(lambda folder: units(*folder), folders)
-        work = [(unit, flags) for part, (_, flags) in zip(split, folders) for unit in part]
-        answers = list(pool.map(lambda item: tidy(*item, base), work))
+        answers = [
+            answer
+            for part in pool.map(lambda folder: look_at(*folder, base), folders)
+            for answer in part
+        ]
     findings = [answer for answer in answers if answer]
     print("".join(f"{answer}\n" for answer in findings), end="")
     print(f"counts: {len(answers) - len(findings)} {len(findings)} 0")

@@ -101,6 +101,7 @@ megamoe_status megamoe_group_forward(megamoe_group* group, const megamoe_rank_ca
                            .shared = call.shared == nullptr ? nullptr : &shared[i]});
     }
     std::vector<megamoe::Stream> on;
+    on.reserve(num_streams);
     for (std::size_t i = 0; i < num_streams; ++i)
       on.push_back(static_cast<megamoe::Stream>(streams[i]));
     found->forward(converted, to_options(options), on);

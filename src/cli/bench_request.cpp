@@ -36,6 +36,7 @@ std::vector<std::uint64_t> seeds_of(const BenchFlags& flags) {
                 fmt::format("--seed = {} leaves no {} seeds", first, count));
   }
   std::vector<std::uint64_t> seeds;
+  seeds.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) seeds.push_back(first + i);
   return seeds;
 }

@@ -51,6 +51,7 @@ double median(std::vector<double> values) {
 
 std::vector<int> tokens_of(const RunCase& run) {
   std::vector<int> tokens;
+  tokens.reserve(run.tokens.size());
   for (const ref::RankTokens& rank : run.tokens) tokens.push_back(rank.num_tokens);
   return tokens;
 }

@@ -1,6 +1,6 @@
 #include "host/handshake.hpp"
 
-#include <cstdlib>
+#include <charconv>
 #include <map>
 #include <sstream>
 
@@ -76,8 +76,10 @@ struct Reported {
 std::optional<Reported> from_text(const std::string& text) {
   const std::size_t space = text.find(' ');
   if (space == std::string::npos) return {};
-  const int code = std::atoi(text.c_str());
-  const bool known = code >= 0 && code <= static_cast<int>(ErrorCode::system);
+  int code = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + space, code);
+  const bool known = error == std::errc() && end == text.data() + space && code >= 0 &&
+                     code <= static_cast<int>(ErrorCode::system);
   return Reported{known ? static_cast<ErrorCode>(code) : ErrorCode::system, text.substr(space + 1)};
 }
 

@@ -41,6 +41,7 @@ class PointerMemory final : public join::JoinedMemory {
     }
     refuse_together([this](const std::string& text) { return all_gather(text); }, trouble);
     std::vector<std::byte*> parts;
+    parts.reserve(bases_.size());
     for (std::byte* base : bases_) parts.push_back(base + used_);
     used_ = std::min(bytes_, (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment);
     return parts;

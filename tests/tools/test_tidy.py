@@ -35,14 +35,12 @@ class TidyTest(unittest.TestCase):
         return path
 
     def findings(self, *files: Path) -> str:
-        units = tidy.units(list(files), FLAGS)
-        return "".join(tidy.tidy(unit, FLAGS, b"") or "" for unit in units)
+        return "".join(answer or "" for answer in tidy.look_at(list(files), FLAGS, b""))
 
     def test_clean_sources_share_a_unit(self):
         a = self.source("a.cpp", "int first() { return 1; }\n")
         b = self.source("b.cpp", "int second() { return 2; }\n")
-        self.assertEqual(len(tidy.units([a, b], FLAGS)), 1)
-        self.assertEqual(self.findings(a, b), "")
+        self.assertEqual(tidy.look_at([a, b], FLAGS, b""), [None])
 
     def test_finding_in_a_shared_unit_names_its_file(self):
         a = self.source("a.cpp", "int first() { return 1; }\n")
@@ -54,7 +52,14 @@ class TidyTest(unittest.TestCase):
         text = "namespace {\nint local() { return 1; }\n}  // namespace\nint NAME() { return local(); }\n"
         a = self.source("a.cpp", text.replace("NAME", "first"))
         b = self.source("b.cpp", text.replace("NAME", "second"))
-        self.assertEqual(tidy.units([a, b], FLAGS), [a, b])
+        self.assertEqual(tidy.look_at([a, b], FLAGS, b""), [None, None])
+
+    def test_a_source_that_does_not_compile_is_a_finding(self):
+        a = self.source("a.cpp", "int first() { return 1; }\n")
+        b = self.source("b.cpp", "int second() { return unknown; }\n")
+        good, bad = tidy.look_at([a, b], FLAGS, b"")
+        self.assertIsNone(good)
+        self.assertIn("src/b.cpp:1:23: error: use of undeclared identifier 'unknown'", bad)
 
     def test_a_unit_that_failed_is_looked_at_again_and_one_that_passed_only_when_changed(self):
         bad = self.source("a.cpp", "int WrongName() { return 1; }\n")
