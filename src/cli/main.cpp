@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -9,6 +10,8 @@
 
 int main(int argc, char** argv) {
   using namespace megamoe::cli;
+  // A file beyond its size limit is an error of the write that exceeds it.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     Io io{.out = std::cout, .err = std::cerr, .err_is_terminal = stderr_is_terminal()};
     const int status = dispatch({argv + std::min(argc, 1), argv + argc}, io);

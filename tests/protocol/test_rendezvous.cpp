@@ -9,12 +9,14 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "host/handshake.hpp"
 #include "host/join/descriptors.hpp"
 #include "host/join/meeting.hpp"
 #include "host/join/process_watch.hpp"
+#include "host/join/segment.hpp"
 #include "host/join/wire.hpp"
 
 namespace megamoe::join {
@@ -281,6 +283,24 @@ TEST(Troubles, ThatAllShareAreSaidOnce) {
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(), "no room");
+  }
+}
+
+// A page that is not there when it is first touched ends the process with a signal.
+TEST(Segments, MoreThanSharedMemoryHoldsIsAnError) {
+  struct statvfs room {};
+  ASSERT_EQ(statvfs("/dev/shm", &room), 0);
+  if (room.f_blocks == 0) GTEST_SKIP() << "/dev/shm has no limit";
+  const SegmentName name(fmt::format("/megamoe.test.{}", getpid()));
+  const std::size_t bytes = room.f_frsize * (room.f_blocks + 1);
+  try {
+    map_segment(name.text(), bytes, true);
+    ADD_FAILURE() << "mapped " << bytes << " bytes";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::system);
+    EXPECT_EQ(error.what(), fmt::format("cannot size shared memory {} to {} bytes: No space left "
+                                        "on device",
+                                        name.text(), bytes));
   }
 }
 

@@ -26,11 +26,10 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 /// process that is killed leaves nothing behind.
 class SeatMeeting final : public Meeting {
  public:
-  explicit SeatMeeting(const JoinOptions& options)
-      : options_(options),
-        table_(
-            map_segment(segment(), sizeof(Seat) * static_cast<std::size_t>(options.ranks), true)) {
+  explicit SeatMeeting(const JoinOptions& options) : options_(options) {
     const SegmentName name(segment());
+    const std::size_t seats = static_cast<std::size_t>(options.ranks);
+    table_ = map_segment(name.text(), sizeof(Seat) * seats, true);
     seat(options_.rank).process.store(Process::own().number);
     SeatMeeting::all_gather("");
   }

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -214,6 +215,19 @@ TEST(RefusesBadPaths, ALoopOfSymbolicLinksIsSaid) {
     EXPECT_THAT(result.err, HasSubstr("Too many levels of symbolic links\n"));
   }
   std::remove(loop.c_str());
+}
+
+TEST(RunLimits, AFileThatMayNotGrowIsAnErrorAndLeavesNothing) {
+  const std::string folder =
+      ::testing::TempDir() + "megamoe_file_limit_" + std::to_string(getpid());
+  ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+  const Result result =
+      megamoe(kSmall + ("--tokens 64 --output " + folder + "/y"), "ulimit -f 4; ");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(folder + "/y: cannot write"));
+  EXPECT_THAT(result.err, HasSubstr(": File too large\n"));
+  EXPECT_EQ(rmdir(folder.c_str()), 0) << "something was left in " << folder;
 }
 
 // Limits on a user's processes do not bind root; one on address space, in which a thread's stack
