@@ -179,17 +179,55 @@ TEST_F(CpuFaults, NanStaysInItsOwnTokensRow) {
   }
 }
 
-TEST_F(CpuFaults, ZeroDenormalAndHugeRowsStayFinite) {
+TEST_F(CpuFaults, ZeroAndDenormalRowsStayFiniteAndHugeOnesAreAlone) {
   auto inputs = equal_inputs(case_.problem(), 6, {ref::RoutingKind::uniform}, 6);
+  case_.stage(inputs);
+  const auto clean = case_.run(inputs);
   for (std::size_t i = 0; i < 256; ++i) {
     inputs.ranks[0].hidden_states[i] = 0;
     inputs.ranks[0].hidden_states[256 + i] = float_to_bf16(1e-38F);
+    // Its products are beyond FP32.
     inputs.ranks[1].hidden_states[i] = float_to_bf16(i % 2 == 0 ? 3e38F : -3e38F);
   }
   restage(inputs);
   case_.stage(inputs);
   const auto y = case_.run(inputs);
+  EXPECT_EQ(std::count(y.begin(), y.end(), CpuCase::kUnwritten), 0);
   for (std::size_t i = 0; i < 2 * 256; ++i) ASSERT_TRUE(std::isfinite(bf16_to_float(y[i]))) << i;
+  for (std::size_t row = 2; row < 12; ++row) {
+    if (row == 6) continue;
+    EXPECT_TRUE(
+        std::equal(y.begin() + row * 256, y.begin() + (row + 1) * 256, clean.begin() + row * 256))
+        << row;
+  }
+}
+
+TEST_F(CpuFaults, ScalesOfZeroGiveZeros) {
+  const auto inputs = equal_inputs(case_.problem(), 6, {ref::RoutingKind::uniform}, 7);
+  case_.stage(inputs);
+  const auto clean = case_.run(inputs);
+  auto* scales = reinterpret_cast<float*>(case_.group().layer(1).inputs().x_scales);
+  std::fill_n(scales + 2 * 2, 2, 0.0F);  // of its token 2, which is row 8 of y
+  const auto y = case_.run(inputs);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    if (i / 256 == 8) {
+      ASSERT_EQ(bf16_to_float(y[i]), 0.0F) << i;
+    } else {
+      ASSERT_EQ(y[i], clean[i]) << i;
+    }
+  }
+  // Of one rank's weights: half of the experts give nothing.
+  ExpertTensors zero = case_.routed(1);
+  const std::vector<float> none(6 * 2);
+  zero.w2_scales = reinterpret_cast<const std::byte*>(none.data());
+  case_.stage(inputs);
+  std::vector<std::uint16_t> half(y.size(), CpuCase::kUnwritten);
+  const std::vector<RankCall> calls = {{half.data(), 6, &case_.routed(0)},
+                                       {half.data() + 6 * 256, 6, &zero}};
+  case_.group().forward(calls);
+  EXPECT_EQ(std::count(half.begin(), half.end(), CpuCase::kUnwritten), 0);
+  EXPECT_NE(half, clean);
+  for (const std::uint16_t value : half) ASSERT_TRUE(std::isfinite(bf16_to_float(value)));
 }
 
 TEST_F(CpuFaults, BadCallsAreRefusedBeforeAnythingChanges) {

@@ -146,30 +146,56 @@ TEST(CpuLayer, TinyRingsWrapManyTimes) {
   }
 }
 
+/// A call that is repeated.
+struct RepeatCase {
+  int ranks, top_k;
+  std::vector<int> tokens;  ///< of each rank, the last one's of all that follow
+  int block_rows, waves, ctas;
+  ref::Routing routing = {RoutingKind::uniform};
+
+  [[nodiscard]] std::vector<int> tokens_of_ranks() const {
+    std::vector<int> all = tokens;
+    all.resize(static_cast<std::size_t>(ranks), tokens.back());
+    return all;
+  }
+  [[nodiscard]] std::string text() const {
+    return fmt::format("{} ranks, top {}, {} tokens, {}, {} rows, {} waves, {} CTAs", ranks, top_k,
+                       fmt::join(tokens, "/"), name(routing), block_rows, waves, ctas);
+  }
+};
+
+const RepeatCase kRepeatCases[] = {
+    {1, 1, {8}, 8, 1, 1},
+    {1, 16, {48}, 64, 3, 2},
+    {2, 6, {0}, 8, 1, 1},
+    {2, 6, {1}, 16, 3, 1},
+    {2, 6, {8}, 8, 1, 1},
+    {2, 8, {48}, 16, 3, 2},
+    {2, 6, {192}, 64, 3, 1},
+    {2, 6, {192}, 128, 1, 2, {RoutingKind::balanced}},
+    {3, 6, {20}, 8, 1, 3, {RoutingKind::one_rank}},
+    {3, 6, {0, 33, 7}, 32, 3, 1},
+    {3, 6, {20}, 16, 1, 1, {RoutingKind::none}},
+    {4, 6, {30}, 32, 1, 1, {RoutingKind::masked, 0.5}},
+    {8, 6, {5}, 8, 3, 1, {RoutingKind::skewed}},
+    {8, 1, {0, 9}, 16, 1, 2},
+    {16, 16, {3, 0, 2}, 8, 1, 1},
+};
+
 TEST(CpuLayer, BitwiseEqualOverRepeatsWithRandomDelays) {
-  struct Case {
-    int ranks, tokens, block_rows, waves, ctas;
-    ref::Routing routing;
-  };
-  for (const Case& c :
-       {Case{2, 8, 8, 1, 1, {RoutingKind::uniform}}, Case{2, 48, 16, 3, 2, {RoutingKind::uniform}},
-        Case{3, 20, 8, 1, 3, {RoutingKind::one_rank}},
-        Case{4, 30, 32, 1, 1, {RoutingKind::masked, 0.5}},
-        Case{8, 5, 8, 3, 1, {RoutingKind::skewed}},
-        Case{2, 192, 128, 1, 2, {RoutingKind::balanced}}}) {
-    CpuCase layer(small_problem(c.ranks));
+  for (const RepeatCase& c : kRepeatCases) {
+    CpuCase layer(small_problem(c.ranks, c.top_k));
     const KernelConfig config = config_of(layer.problem(), c.block_rows, c.waves);
-    const auto inputs = equal_inputs(layer.problem(), c.tokens, c.routing, 10);
+    const auto inputs = ref::random_inputs(layer.problem(), c.tokens_of_ranks(), c.routing, 10);
     ForwardOptions options;
     options.config = &config;
     options.num_sms = c.ctas;
     layer.stage(inputs);
     const auto first = layer.run(inputs, options);
-    layer.expect_close(first, layer.reference(inputs), "first run");
+    layer.expect_close(first, layer.reference(inputs), c.text());
     for (std::uint64_t repeat = 1; repeat <= 5 * kEffort; ++repeat) {
       layer.set_delays(repeat);
-      ASSERT_EQ(layer.run(inputs, options), first)
-          << "repeat " << repeat << " on " << c.ranks << " ranks";
+      ASSERT_EQ(layer.run(inputs, options), first) << "repeat " << repeat << " of " << c.text();
     }
   }
 }
@@ -230,41 +256,50 @@ TEST(CpuLayer, VirtualRanksInOneLaunch) {
   }
 }
 
-/// Many calls on one Group with changing counts, routing, blocks and waves; statistics equal the
-/// routing.
-void run_many_calls(CpuCase& layer, std::mt19937& rng, int calls) {
+/// A call whose counts, routing, blocks, waves and CTAs are random; compared with the reference,
+/// its statistics with the routing.
+void run_random_call(CpuCase& layer, std::mt19937& rng, const std::string& what) {
   const Problem& p = layer.problem();
-  for (int call = 0; call < calls; ++call) {
-    std::vector<int> tokens;
-    for (int r = 0; r < p.ranks; ++r)
-      tokens.push_back(rng() % 4 == 0 ? 0 : static_cast<int>(rng() % 60));
-    const ref::Routing routing{static_cast<RoutingKind>(rng() % 7), 0.4};
-    const auto inputs = ref::random_inputs(p, tokens, routing, rng());
-    const int blocks[] = {8, 16, 32, 64, 128};
-    const KernelConfig config = config_of(p, blocks[rng() % 5], 1 + static_cast<int>(rng() % 3));
-    std::vector<std::int64_t> stats(static_cast<std::size_t>(p.experts));
-    ForwardOptions options;
-    options.config = &config;
-    options.num_sms = 1 + static_cast<int>(rng() % 3);
-    options.recv_stats = stats.data();
-    layer.stage(inputs);
-    const auto y = layer.run(inputs, options);
-    EXPECT_EQ(stats, ref::received_rows_per_expert(inputs.view()));
-    if (call % 10 == 0)
-      layer.expect_close(y, layer.reference(inputs), fmt::format("call {}", call));
-  }
+  std::vector<int> tokens;
+  for (int r = 0; r < p.ranks; ++r)
+    tokens.push_back(rng() % 4 == 0 ? 0 : static_cast<int>(rng() % 60));
+  const ref::Routing routing{static_cast<RoutingKind>(rng() % 7), 0.4};
+  const auto inputs = ref::random_inputs(p, tokens, routing, rng());
+  const int blocks[] = {8, 16, 32, 64, 128};
+  const KernelConfig config = config_of(p, blocks[rng() % 5], 1 + static_cast<int>(rng() % 3));
+  std::vector<std::int64_t> stats(static_cast<std::size_t>(p.experts));
+  ForwardOptions options;
+  options.config = &config;
+  options.num_sms = 1 + static_cast<int>(rng() % 3);
+  options.recv_stats = stats.data();
+  layer.stage(inputs);
+  layer.expect_close(layer.run(inputs, options), layer.reference(inputs), what);
+  EXPECT_EQ(stats, ref::received_rows_per_expert(inputs.view())) << what;
 }
 
 TEST(CpuLayer, TwoHundredCallsOnTwoInterleavedGroups) {
   std::mt19937 rng(14);
   CpuCase a(small_problem(3));
   CpuCase b(small_problem(2, 8, Precision::bf16));
-  for (int round = 0; round < 2 * kEffort; ++round) {
-    run_many_calls(a, rng, 10);
-    run_many_calls(b, rng, 10);
+  for (int call = 1; call <= 20 * kEffort; ++call) {
+    run_random_call(a, rng, fmt::format("call {} of the first group", call));
+    run_random_call(b, rng, fmt::format("call {} of the second group", call));
   }
   EXPECT_EQ(a.group().layer(0).check().epoch, 20U * kEffort);
   EXPECT_EQ(b.group().layer(1).check().epoch, 20U * kEffort);
+}
+
+TEST(CpuLayer, TwoGroupsAtTheSameTime) {
+  const auto calls_of_one = [](const Problem& problem, unsigned seed) {
+    std::mt19937 rng(seed);
+    CpuCase layer(problem);
+    layer.set_delays(seed);
+    for (int call = 1; call <= 2 * kEffort; ++call)
+      run_random_call(layer, rng, fmt::format("call {} of seed {}", call, seed));
+  };
+  std::thread other(calls_of_one, small_problem(2, 8, Precision::mxfp4), 15);
+  calls_of_one(small_problem(3), 16);
+  other.join();
 }
 
 }  // namespace
