@@ -14,13 +14,18 @@ struct BlockRef {
   u32 rows = 0;
 };
 
+// clang-format off
 /// Scheduler, loader and math of one CTA as a single thread. `Work` computes; granules are 128
 /// channels:
-///   void l1_accumulate(BlockRef, u32 first_granule, u32 granules)  pool x W1, kept by the agent
-///   void l1_store(BlockRef, u32 first_granule, u32 granules)       activation, re-quantisation ->
-///   act ring void l2_tile(BlockRef, u32 first_granule, u32 granules)        act x W2 -> combine
-///   slots of the sources u64 row_meta(BlockRef, u32 row)                                what
-///   pull_row noted
+///   void l1_accumulate(BlockRef, u32 first_granule, u32 granules)
+///       pool x W1, kept by the agent
+///   void l1_store(BlockRef, u32 first_granule, u32 granules)
+///       activation, re-quantisation -> act ring
+///   void l2_tile(BlockRef, u32 first_granule, u32 granules)
+///       act x W2 -> combine slots of the sources
+///   u64 row_meta(BlockRef, u32 row)
+///       what pull_row noted
+// clang-format on
 template <class Env, class Work>
 class GemmAgent {
  public:
