@@ -31,7 +31,7 @@ struct KernelConfig;  // src/config/kernel_config.hpp: for tests and tuning
 struct ForwardOptions {
   /// Tokens that the whole group brings, for the choice of tiles; default: own tokens x ranks.
   std::optional<long> global_num_tokens;
-  /// Most SMs (CTAs; on the CPU, thread groups per rank) to use; 0: the default.
+  /// Most SMs (CTAs; on the CPU, thread groups per rank) to use, up to 1024; 0: the default.
   int num_sms = 0;
   /// SMs left free for other kernels. Default: what MEGAMOE_RESERVED_SMS says, else
   /// SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS, as read when the Group was made; else 0 on Hopper

@@ -16,7 +16,16 @@ std::string not_multiple_of_128(const char* field, int value) {
                      (value + 127) / 128 * 128);
 }
 
+/// Of an enum whose last value is `last`.
+template <class Enum>
+std::string why_unknown(const char* field, Enum value, Enum last) {
+  if (value <= last) return {};
+  return outside(field, static_cast<int>(value), 0, static_cast<int>(last));
+}
+
 std::string why_invalid(const Activation& a) {
+  std::string reason = why_unknown("activation", a.kind, ActivationKind::situ);
+  if (!reason.empty()) return reason;
   // Negated comparisons also refuse NaN.
   if (!(a.clamp > 0)) return fmt::format("activation clamp = {} must be positive", a.clamp);
   if (!(a.beta > 0)) return fmt::format("activation beta = {} must be positive", a.beta);
@@ -62,8 +71,10 @@ std::string why_invalid(const Problem& p) {
   if (p.shared_experts < 0 || p.shared_experts > kMaxSharedExperts) {
     return outside("shared_experts", p.shared_experts, 0, kMaxSharedExperts);
   }
+  std::string reason = why_unknown("precision", p.precision, Precision::mxfp8_mxfp4);
+  if (!reason.empty()) return reason;
   // The smallest blocks run every call that brings few tokens, as far as its rank knows.
-  std::string reason = why_too_many_tickets(p, config_for_block_rows(p, kMinBlockRows));
+  reason = why_too_many_tickets(p, config_for_block_rows(p, kMinBlockRows));
   if (!reason.empty()) return reason;
   return why_invalid(p.activation);
 }

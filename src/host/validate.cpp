@@ -5,6 +5,9 @@
 namespace megamoe {
 namespace {
 
+/// More than any GPU has; a CTA on the CPU is two threads.
+constexpr int kMaxSms = 1024;
+
 [[noreturn]] void refuse(const std::string& reason) {
   throw Error(ErrorCode::invalid_argument, reason);
 }
@@ -72,6 +75,8 @@ void check_options(const Problem& p, const ForwardOptions& options) {
     }
   }
   if (options.num_sms < 0) refuse(fmt::format("num_sms = {} is negative", options.num_sms));
+  if (options.num_sms > kMaxSms)
+    refuse(fmt::format("num_sms = {} is more than {}", options.num_sms, kMaxSms));
   if (options.reserved_sms.value_or(0) < 0)
     refuse(fmt::format("reserved_sms = {} is negative", *options.reserved_sms));
 }

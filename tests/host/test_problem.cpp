@@ -42,6 +42,10 @@ TEST(Problem, NamesTheOffendingValue) {
               HasSubstr("max_tokens_per_rank = 0"));
   EXPECT_THAT(reason([](Problem& p) { p.activation.clamp = 0; }), HasSubstr("clamp = 0"));
   EXPECT_THAT(reason([](Problem& p) { p.shared_experts = 5; }), HasSubstr("shared_experts = 5"));
+  EXPECT_EQ(reason([](Problem& p) { p.precision = static_cast<Precision>(4); }),
+            "precision = 4 is outside 0..3");
+  EXPECT_EQ(reason([](Problem& p) { p.activation.kind = static_cast<ActivationKind>(3); }),
+            "activation = 3 is outside 0..2");
 }
 
 TEST(KernelConfig, EveryBlockSizeOfEveryShapeIsValid) {

@@ -1,5 +1,6 @@
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -265,6 +266,10 @@ TEST_F(CpuFaults, BadCallsAreRefusedBeforeAnythingChanges) {
   options.global_num_tokens = 129;
   EXPECT_THAT(error_of([&] { forward(good); }),
               HasSubstr("global_num_tokens = 129 is outside 0..128"));
+  options = {};
+  options.num_sms = std::numeric_limits<int>::max();
+  EXPECT_THAT(error_of([&] { forward(good); }),
+              HasSubstr("num_sms = 2147483647 is more than 1024"));
   options = {};
   KernelConfig config = config_for_block_rows(case_.problem(), 16);
   config.pull_rows = 5;
