@@ -1,6 +1,6 @@
 // Damaged files through every reader of checkpoints and tokens: the only thing that may come out is
-// an Error that names the file. Inputs follow from the seed alone; MEGAMOE_FUZZ_FACTOR multiplies
-// their number and MEGAMOE_FUZZ_SEED changes them for longer hunts.
+// an Error that names the file. Inputs follow from the seed alone; MEGAMOE_FUZZ_SEED changes
+// them, and MEGAMOE_FUZZ_PERCENT their number, for longer hunts.
 
 #include <cstdlib>
 #include <string>
@@ -37,7 +37,7 @@ struct Tally {
 template <class Body>
 Tally fuzz(std::size_t count, const std::string& path, std::initializer_list<ErrorCode> codes,
            Body body) {
-  count *= from_environment("MEGAMOE_FUZZ_FACTOR", 1);
+  count = count * from_environment("MEGAMOE_FUZZ_PERCENT", 100) / 100;
   const std::uint64_t seed = from_environment("MEGAMOE_FUZZ_SEED", 1);
   Tally tally;
   for (std::size_t i = 0; i < count; ++i) {
