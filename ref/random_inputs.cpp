@@ -20,7 +20,7 @@ namespace {
 // What a key is for.
 enum Purpose : std::uint64_t { kHiddenStates, kIds, kTopkWeights };
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_case(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "random case: " + message);
 }
 
@@ -153,7 +153,7 @@ Routing parse_routing(const std::string& text) {
     if (error == std::errc{} && parsed == end && masked >= 0 && masked <= 1)
       return {RoutingKind::masked, masked};
   }
-  refuse(
+  refuse_case(
       fmt::format("routing '{}' is none of uniform, balanced, one-rank, one-expert, skewed, "
                   "masked:P with P in 0..1, none",
                   text));
@@ -201,7 +201,7 @@ RankTokens stage_tokens(const Problem& problem, std::vector<std::uint16_t> hidde
   const std::size_t slots = tokens * static_cast<std::size_t>(problem.top_k);
   if (hidden_states.size() != tokens * hidden || topk_idx.size() != slots ||
       topk_weights.size() != slots) {
-    refuse(fmt::format(
+    refuse_case(fmt::format(
         "{} hidden states, {} ids and {} weights are no number of tokens with "
         "hidden = {} and top_k = {}",
         hidden_states.size(), topk_idx.size(), topk_weights.size(), problem.hidden, problem.top_k));
@@ -227,8 +227,8 @@ std::vector<TokenRouting> random_routing(const Problem& problem,
                                          std::span<const int> tokens_per_rank,
                                          const Routing& routing, std::uint64_t seed) {
   if (tokens_per_rank.size() != static_cast<std::size_t>(problem.ranks)) {
-    refuse(fmt::format("token counts of {} ranks for a problem of {} ranks", tokens_per_rank.size(),
-                       problem.ranks));
+    refuse_case(fmt::format("token counts of {} ranks for a problem of {} ranks",
+                            tokens_per_rank.size(), problem.ranks));
   }
   const auto top_k = static_cast<std::size_t>(problem.top_k);
   std::vector<TokenRouting> ranks;

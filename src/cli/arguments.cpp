@@ -9,14 +9,11 @@
 #include <fmt/format.h>
 
 #include "cli/suggest.hpp"
+#include "config/refuse.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::cli {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, message);
-}
 
 std::vector<std::string> long_flags(const CLI::App& app) {
   std::vector<std::string> flags;

@@ -10,14 +10,11 @@
 #include "cli/arguments.hpp"
 #include "cli/numbers.hpp"
 #include "cli/suggest.hpp"
+#include "config/refuse.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::cli {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, message);
-}
 
 int integer_or(const std::optional<std::string>& text, const char* flag, int low, int high,
                int otherwise) {

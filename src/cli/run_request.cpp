@@ -12,6 +12,7 @@
 #include "cli/numbers.hpp"
 #include "cli/suggest.hpp"
 #include "config/kernel_config.hpp"
+#include "config/refuse.hpp"
 #include "host/devices.hpp"
 #include "megamoe/error.hpp"
 
@@ -21,10 +22,6 @@ namespace {
 constexpr int kMaxSms = 1024;
 constexpr int kMaxRepeat = 1'000'000;
 constexpr int kMaxLayer = 100'000;
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, message);
-}
 
 int integer_or(const std::optional<std::string>& text, const char* flag, int low, int high,
                int otherwise) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "config/refuse.hpp"
 #include "host/layer_state.hpp"
 
 namespace megamoe {
@@ -7,10 +8,6 @@ namespace {
 
 /// More than any GPU has; a CTA on the CPU is two threads.
 constexpr int kMaxSms = 1024;
-
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Error(ErrorCode::invalid_argument, reason);
-}
 
 void check_aligned(const char* field, const void* pointer, std::size_t alignment) {
   if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {

@@ -15,6 +15,7 @@
 
 #include "host/handshake.hpp"
 #include "host/join/meeting.hpp"
+#include "host/join/system_error.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::join {
@@ -25,10 +26,6 @@ struct Note {
   char word[32];  ///< random, the receiver's
   int rank;       ///< the sender's
 };
-
-[[noreturn]] void system_error(const std::string& what) {
-  throw Error(ErrorCode::system, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 /// The room for one descriptor beside a message.
 struct alignas(cmsghdr) Control {

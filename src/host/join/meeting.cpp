@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
+#include "config/refuse.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::join {
@@ -13,10 +14,6 @@ namespace {
 
 constexpr int kMaxPort = 65535;
 constexpr std::size_t kMaxName = 200;
-
-[[noreturn]] void refuse(const std::string& reason) {
-  throw Error(ErrorCode::invalid_argument, reason);
-}
 
 /// A meeting through the caller's own collective.
 class CallerMeeting final : public Meeting {

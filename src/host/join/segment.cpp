@@ -1,17 +1,14 @@
 #include "host/join/segment.hpp"
 
 #include <cerrno>
-#include <cstring>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "host/join/system_error.hpp"
+
 namespace megamoe::join {
 namespace {
-
-[[noreturn]] void system_error(const std::string& what) {
-  throw Error(ErrorCode::system, fmt::format("{}: {}", what, std::strerror(errno)));
-}
 
 /// Gives the segment its size and its pages. Pages that are taken at their first touch would end
 /// the process with a signal where /dev/shm is full. An error's number, or 0.
