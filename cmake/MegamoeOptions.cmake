@@ -26,6 +26,30 @@ add_library(megamoe_warnings INTERFACE)
 target_compile_options(megamoe_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Werror -ffp-contract=off>)
 
+# megamoe_compile_by_folder(target): with MEGAMOE_BY_FOLDER the target's C++ sources of one folder become
+# few translation units, the same ones whatever else the target holds. Most time goes to headers.
+function(megamoe_compile_by_folder target)
+  if(NOT MEGAMOE_BY_FOLDER)
+    return()
+  endif()
+  set(most 12)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
+  list(SORT sources)
+  foreach(source IN LISTS sources)
+    get_filename_component(source ${source} ABSOLUTE)
+    get_filename_component(folder ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${folder}" folder)
+    math(EXPR count_${folder} "${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / ${most}")
+    file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR} ${source})
+    get_filename_component(name ${name} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "${name}_${part}" group)
+    set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${group})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 # The Python of tests and tools, with numpy.
 set(MEGAMOE_PYTHON "" CACHE FILEPATH "Python with numpy; empty: build/venv of tools/setup.sh, else python3")
 if(NOT MEGAMOE_PYTHON)

@@ -18,7 +18,7 @@ namespace megamoe::ref {
 namespace {
 
 // What a key is for.
-enum Purpose : std::uint64_t { kHiddenStates, kIds, kTopkWeights };
+enum InputKey : std::uint64_t { kHiddenStates, kIds, kTopkWeights };
 
 [[noreturn]] void refuse_case(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "random case: " + message);

@@ -10,7 +10,7 @@ namespace megamoe::ref {
 namespace {
 
 // What a key is for.
-enum Purpose : std::uint64_t { kW1, kW2, kW1Scales, kW2Scales, kB1, kB2 };
+enum WeightKey : std::uint64_t { kW1, kW2, kW1Scales, kW2Scales, kB1, kB2 };
 
 std::span<std::byte> row_of(std::vector<std::byte>& data, std::size_t row, std::size_t row_bytes) {
   return std::span(data).subspan(row * row_bytes, row_bytes);

@@ -59,7 +59,7 @@ stage_gates() {
 configure() {
   local preset="$1"
   shift
-  cmake --preset "$preset" -DMEGAMOE_BUILD_TESTS=ON "$@"
+  cmake --preset "$preset" -DMEGAMOE_BUILD_TESTS=ON -DMEGAMOE_BY_FOLDER=ON "$@"
 }
 
 stage_tidy() {

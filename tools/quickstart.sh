@@ -31,7 +31,7 @@ within() { timeout --kill-after=10 "$@"; }
 say "build (log: $out/build.log)"
 mkdir -p "$out"
 {
-  within 60 cmake --preset host
+  within 60 cmake --preset host -DMEGAMOE_BY_FOLDER=ON
   within 600 cmake --build build/host -j "$jobs" --target megamoe_cli
 } >"$out/build.log" 2>&1 || {
   tail -n 40 "$out/build.log"

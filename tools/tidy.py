@@ -27,6 +27,7 @@ FOLDERS = ("src", "ref")
 MOST_FILES = 12
 TIMEOUT_S = 300
 DOES_NOT_COMPILE = "[clang-diagnostic-error]"
+INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 # In a compile command, after the launcher (ccache) and its environment.
 COMPILER = re.compile(r"(?:^|/)(?:c|g|clang)\+\+(?:-\d+)?$")
 
@@ -37,11 +38,14 @@ def host_sources(build: Path) -> dict[Path, list[str]]:
     found = {}
     for entry in database:
         path = Path(entry["file"])
-        inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in FOLDERS
-        if inside and path.suffix == ".cpp":
-            words = shlex.split(entry["command"])
-            compiler = next(i for i, word in enumerate(words) if COMPILER.search(word))
-            found[path] = words[compiler + 1 : words.index("-o")]
+        together = path.suffix == ".cxx"  # CMake's own file, which includes sources
+        paths = map(Path, INCLUDE.findall(path.read_text("utf-8"))) if together else [path]
+        words = shlex.split(entry["command"])
+        for path in paths:
+            inside = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in FOLDERS
+            if inside and path.suffix == ".cpp":
+                compiler = next(i for i, word in enumerate(words) if COMPILER.search(word))
+                found[path] = words[compiler + 1 : words.index("-o")]
     return found
 
 

@@ -12,7 +12,7 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kBenchExamples =
     "Examples:\n"
     "  megamoe bench --model flash --experts 64 --ranks 2\n"
     "  megamoe bench --model deepseek-v3 --experts 32 --tokens 1,8,128 --json --chart times.svg\n"
@@ -39,7 +39,7 @@ int execute_bench(const BenchRequest& request, Io& io) {
 int bench_main(const Arguments& arguments, Io& io, Depth depth) {
   CLI::App app("Times the layer on GPUs over token counts, beside the lower bound of its time.",
                "megamoe bench");
-  app.footer(kExamples);
+  app.footer(kBenchExamples);
   BenchFlags flags;
   add_bench_flags(app, flags);
   if (!parse_arguments(app, arguments, io)) return kDone;

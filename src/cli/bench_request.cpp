@@ -23,11 +23,6 @@ ProblemDefaults bench_defaults() {
       .tokens_help = "Tokens per rank; a row for each count (default 1,8,32,128,512,2048,8192)"};
 }
 
-int integer_or(const std::optional<std::string>& text, const char* flag, int low, int high,
-               int otherwise) {
-  return text ? static_cast<int>(parse_integer(flag, *text, low, high)) : otherwise;
-}
-
 std::vector<std::uint64_t> seeds_of(const BenchFlags& flags) {
   const std::uint64_t first = parse_seed("--seed", flags.seed.value_or("1"));
   const auto count = static_cast<std::uint64_t>(integer_or(flags.seeds, "--seeds", 1, 1000, 8));

@@ -12,7 +12,8 @@
 namespace megamoe::cli {
 namespace {
 
-[[noreturn]] void refuse(std::string_view flag, std::string_view text, std::string_view why) {
+[[noreturn]] void refuse_number(std::string_view flag, std::string_view text,
+                                std::string_view why) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{} = {} {}", flag, text, why));
 }
 
@@ -40,9 +41,14 @@ std::int64_t parse_integer(std::string_view flag, std::string_view text, std::in
   const std::errc error = parse_all(text, value);
   if (error == std::errc::invalid_argument) not_a(flag, text, "a whole number");
   if (error != std::errc() || value < low || value > high) {
-    refuse(flag, text, fmt::format("is outside {}..{}", low, high));
+    refuse_number(flag, text, fmt::format("is outside {}..{}", low, high));
   }
   return value;
+}
+
+int integer_or(const std::optional<std::string>& text, std::string_view flag, int low, int high,
+               int otherwise) {
+  return text ? static_cast<int>(parse_integer(flag, *text, low, high)) : otherwise;
 }
 
 std::uint64_t parse_seed(std::string_view flag, std::string_view text) {
@@ -50,7 +56,8 @@ std::uint64_t parse_seed(std::string_view flag, std::string_view text) {
   const std::errc error = parse_all(text, value);
   if (error == std::errc::invalid_argument) not_a(flag, text, "a whole number from 0 on");
   if (error != std::errc()) {
-    refuse(flag, text, fmt::format("is outside 0..{}", std::numeric_limits<std::uint64_t>::max()));
+    refuse_number(flag, text,
+                  fmt::format("is outside 0..{}", std::numeric_limits<std::uint64_t>::max()));
   }
   return value;
 }
@@ -61,7 +68,7 @@ double parse_real(std::string_view flag, std::string_view text, double low, doub
   // from_chars also reads "inf" and "nan"; the negated comparison refuses them.
   if (error == std::errc::invalid_argument || value != value) not_a(flag, text, "a number");
   if (error != std::errc() || !(value >= low && value <= high)) {
-    refuse(flag, text, fmt::format("is outside {}..{}", low, high));
+    refuse_number(flag, text, fmt::format("is outside {}..{}", low, high));
   }
   return value;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +14,10 @@ namespace megamoe::cli {
 /// A decimal integer within low..high.
 std::int64_t parse_integer(std::string_view flag, std::string_view text, std::int64_t low,
                            std::int64_t high);
+
+/// The same where `text` was given, else `otherwise`.
+int integer_or(const std::optional<std::string>& text, std::string_view flag, int low, int high,
+               int otherwise);
 
 /// A decimal integer within 0 .. 2^64 - 1.
 std::uint64_t parse_seed(std::string_view flag, std::string_view text);

@@ -19,7 +19,7 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kPlanExamples =
     "Examples:\n"
     "  megamoe plan --model deepseek-v3 --gpu H200 --ranks 8\n"
     "  megamoe plan --model kimi-k2 --gpu B200 --ranks 64 --precision mxfp4 --tokens 1,64,4096\n"
@@ -203,7 +203,7 @@ std::string plan_text(const Plan& plan) {
 int plan_main(const Arguments& arguments, Io& io, Depth depth) {
   CLI::App app("Memory, bytes, operations and the lower bound of a layer's time; needs no GPU.",
                "megamoe plan");
-  app.footer(kExamples);
+  app.footer(kPlanExamples);
   const ProblemDefaults defaults = plan_defaults();
   ProblemFlags flags;
   add_problem_flags(app, flags, defaults);

@@ -16,11 +16,6 @@
 namespace megamoe::cli {
 namespace {
 
-int integer_or(const std::optional<std::string>& text, const char* flag, int low, int high,
-               int otherwise) {
-  return text ? static_cast<int>(parse_integer(flag, *text, low, high)) : otherwise;
-}
-
 int padded(int channels) { return (channels + 127) / 128 * 128; }
 
 void note_padding(const char* field, int stated, Shape& shape) {

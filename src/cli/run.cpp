@@ -21,7 +21,7 @@
 namespace megamoe::cli {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kRunExamples =
     "Examples:\n"
     "  megamoe run --model qwen3-30b-a3b --ranks 4 --virtual --tokens 0,8,48,192\n"
     "  megamoe run --hidden 512 --intermediate 256 --experts 16 --top-k 4 --precision bf16 --json\n"
@@ -208,7 +208,7 @@ int execute_run(const RunRequest& request, Io& io) {
 
 int run_main(const Arguments& arguments, Io& io, Depth depth) {
   CLI::App app("Runs one layer and compares y with the reference.", "megamoe run");
-  app.footer(kExamples);
+  app.footer(kRunExamples);
   RunFlags flags;
   add_run_flags(app, flags);
   if (!parse_arguments(app, arguments, io)) return kDone;

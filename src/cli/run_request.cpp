@@ -23,11 +23,6 @@ constexpr int kMaxSms = 1024;
 constexpr int kMaxRepeat = 1'000'000;
 constexpr int kMaxLayer = 100'000;
 
-int integer_or(const std::optional<std::string>& text, const char* flag, int low, int high,
-               int otherwise) {
-  return text ? static_cast<int>(parse_integer(flag, *text, low, high)) : otherwise;
-}
-
 /// `apart`: this process is going to fork, and must not start the driver.
 Backend parse_backend(const std::string& text, bool apart) {
   constexpr std::array<std::string_view, 3> kNames = {"auto", "cpu", "cuda"};

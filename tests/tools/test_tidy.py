@@ -81,6 +81,15 @@ class TidyTest(unittest.TestCase):
         (self.root / "compile_commands.json").write_text(json.dumps(database), encoding="utf-8")
         self.assertEqual(tidy.host_sources(self.root), {source: ["-DA=1", "-O3"]})
 
+    def test_sources_that_cmake_compiles_together_are_found(self):
+        a, b = self.source("a.cpp", ""), self.source("b.cpp", "")
+        together = self.root / "unity_0_cxx.cxx"
+        together.write_text(f'/* CMake */\n\n#include "{a}"\n#include "{b}"\n', encoding="utf-8")
+        command = f"/usr/bin/c++ -O3 -o a.o -c {together}"
+        database = [{"file": str(together), "command": command, "directory": str(self.root)}]
+        (self.root / "compile_commands.json").write_text(json.dumps(database), encoding="utf-8")
+        self.assertEqual(tidy.host_sources(self.root), {a: ["-O3"], b: ["-O3"]})
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -9,6 +9,7 @@
 
 #include "host/checkpoint/json_text.hpp"
 #include "host/checkpoint/mapped_file.hpp"
+#include "host/checkpoint/refuse_file.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe {
@@ -21,10 +22,6 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 constexpr const char* kSingleName = "model.safetensors";
 /// An index of 500,000 tensors, the largest published, has 60 MB.
 constexpr std::size_t kMaxIndexBytes = 256'000'000;
-
-[[noreturn]] void refuse(const std::string& path, const std::string& detail) {
-  throw Error(ErrorCode::invalid_file, fmt::format("file {}: {}", path, detail));
-}
 
 bool present(const fs::path& path) {
   std::error_code ignored;
@@ -45,27 +42,27 @@ std::map<std::string, std::string> parse_checkpoint_index(std::string_view text,
       parse_json(text, {.bytes = kMaxIndexBytes, .depth = 16}, fmt::format("file {}", path));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (!index.is_object() || map == index.end() || !map->is_object()) {
-    refuse(path, "expected an object with an object \"weight_map\"");
+    refuse_file(path, "expected an object with an object \"weight_map\"");
   }
   std::map<std::string, std::string> file_of;
   for (const auto& [tensor, shard] : map->items()) {
     if (!shard.is_string() || !plain_file_name(shard.get<std::string>())) {
-      refuse(path,
-             fmt::format("tensor {}: expected the name of a file in the same folder, found {}",
-                         printable(tensor), describe(shard)));
+      refuse_file(path,
+                  fmt::format("tensor {}: expected the name of a file in the same folder, found {}",
+                              printable(tensor), describe(shard)));
     }
     file_of.emplace(tensor, shard.get<std::string>());
   }
-  if (file_of.empty()) refuse(path, "expected tensors in \"weight_map\", found none");
+  if (file_of.empty()) refuse_file(path, "expected tensors in \"weight_map\", found none");
   return file_of;
 }
 
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   std::error_code reason;
   const fs::file_status status = fs::status(path, reason);
-  if (status.type() == fs::file_type::not_found) refuse(path, "no such file or folder");
+  if (status.type() == fs::file_type::not_found) refuse_file(path, "no such file or folder");
   if (!fs::status_known(status))
-    refuse(path, fmt::format("cannot look at it: {}", reason.message()));
+    refuse_file(path, fmt::format("cannot look at it: {}", reason.message()));
   if (!fs::is_directory(status)) {
     const fs::path parent = fs::path(path).parent_path();
     folder_ = (parent.empty() ? fs::path(".") : parent).string();

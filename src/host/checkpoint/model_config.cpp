@@ -9,6 +9,7 @@
 
 #include "host/checkpoint/json_text.hpp"
 #include "host/checkpoint/mapped_file.hpp"
+#include "host/checkpoint/refuse_file.hpp"
 #include "megamoe/error.hpp"
 #include "numerics/quantize.hpp"
 
@@ -30,9 +31,7 @@ class Fields {
     inner_ = text != config.end() && text->is_object() ? &*text : &outer_;
   }
 
-  [[noreturn]] void refuse(const std::string& detail) const {
-    throw Error(ErrorCode::invalid_file, fmt::format("file {}: {}", path_, detail));
-  }
+  [[noreturn]] void refuse(const std::string& detail) const { refuse_file(path_, detail); }
 
   /// The field, or null when it is missing or null: configs write null for "not used".
   [[nodiscard]] const json* find(const char* key) const {

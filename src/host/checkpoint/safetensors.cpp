@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "host/checkpoint/json_text.hpp"
+#include "host/checkpoint/refuse_file.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe {
@@ -44,12 +45,8 @@ DType parse_dtype(const std::string& text) {
   return DType::other;
 }
 
-[[noreturn]] void refuse(const std::string& path, const std::string& detail) {
-  throw Error(ErrorCode::invalid_file, fmt::format("file {}: {}", path, detail));
-}
-
-[[noreturn]] void refuse(const std::string& path, const std::string& tensor,
-                         const std::string& detail) {
+[[noreturn]] void refuse_file(const std::string& path, const std::string& tensor,
+                              const std::string& detail) {
   throw Error(ErrorCode::invalid_file,
               fmt::format("file {}: tensor {}: {}", path, printable(tensor), detail));
 }
@@ -72,7 +69,7 @@ const json& member(const std::string& path, const std::string& tensor, const jso
                    const char* key) {
   const auto found = description.find(key);
   if (found == description.end()) {
-    refuse(path, tensor, fmt::format("expected a member \"{}\", found none", key));
+    refuse_file(path, tensor, fmt::format("expected a member \"{}\", found none", key));
   }
   return *found;
 }
@@ -82,8 +79,9 @@ std::int64_t natural(const std::string& path, const std::string& tensor, const c
                      const json& value) {
   constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMost) {
-    refuse(path, tensor,
-           fmt::format("{}: expected integers from 0 to 2^63 - 1, found {}", key, describe(value)));
+    refuse_file(
+        path, tensor,
+        fmt::format("{}: expected integers from 0 to 2^63 - 1, found {}", key, describe(value)));
   }
   return static_cast<std::int64_t>(value.get<std::uint64_t>());
 }
@@ -139,24 +137,27 @@ std::string_view SafetensorsFile::header_text() const {
   constexpr std::size_t kLengthBytes = 8;
   const std::span<const std::byte> all = bytes_;
   if (all.size() < kLengthBytes) {
-    refuse(path(), fmt::format("expected a safetensors file, found only {} bytes", all.size()));
+    refuse_file(path(),
+                fmt::format("expected a safetensors file, found only {} bytes", all.size()));
   }
   std::uint64_t length = 0;
   for (std::size_t i = kLengthBytes; i-- > 0;)
     length = length << 8 | std::to_integer<std::uint64_t>(all[i]);
   if (length > kMaxHeaderBytes) {
-    refuse(path(), fmt::format("expected a safetensors header of at most {} bytes, found length {}",
-                               kMaxHeaderBytes, length));
+    refuse_file(path(),
+                fmt::format("expected a safetensors header of at most {} bytes, found length {}",
+                            kMaxHeaderBytes, length));
   }
   if (length > all.size() - kLengthBytes) {
-    refuse(path(),
-           fmt::format("truncated: expected a header of {} bytes, found {} bytes after its length",
-                       length, all.size() - kLengthBytes));
+    refuse_file(
+        path(),
+        fmt::format("truncated: expected a header of {} bytes, found {} bytes after its length",
+                    length, all.size() - kLengthBytes));
   }
   const std::string_view text(reinterpret_cast<const char*>(all.data()) + kLengthBytes,
                               static_cast<std::size_t>(length));
   if (text.empty() || text.front() != '{') {
-    refuse(path(), "expected a safetensors header that begins with '{'");
+    refuse_file(path(), "expected a safetensors header that begins with '{'");
   }
   return text;
 }
@@ -170,7 +171,8 @@ void SafetensorsFile::read_header() {
   for (const auto& [tensor, description] : header.items()) {
     if (tensor == "__metadata__") continue;
     if (!description.is_object()) {
-      refuse(path(), tensor, fmt::format("expected an object, found {}", describe(description)));
+      refuse_file(path(), tensor,
+                  fmt::format("expected an object, found {}", describe(description)));
     }
     entries_.emplace(tensor, read_entry(tensor, description, data_begin));
   }
@@ -183,27 +185,27 @@ SafetensorsFile::Entry SafetensorsFile::read_entry(const std::string& tensor,
   Entry entry;
   const json& dtype = member(path(), tensor, description, "dtype");
   if (!dtype.is_string()) {
-    refuse(path(), tensor, fmt::format("dtype: expected a string, found {}", describe(dtype)));
+    refuse_file(path(), tensor, fmt::format("dtype: expected a string, found {}", describe(dtype)));
   }
   entry.dtype = dtype.get<std::string>();
   const json& shape = member(path(), tensor, description, "shape");
   if (!shape.is_array() || shape.size() > kMaxDimensions) {
-    refuse(path(), tensor,
-           fmt::format("shape: expected an array of at most {} integers, found {}", kMaxDimensions,
-                       describe(shape)));
+    refuse_file(path(), tensor,
+                fmt::format("shape: expected an array of at most {} integers, found {}",
+                            kMaxDimensions, describe(shape)));
   }
   for (const json& dimension : shape)
     entry.shape.push_back(natural(path(), tensor, "shape", dimension));
   const json& offsets = member(path(), tensor, description, "data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) {
-    refuse(
+    refuse_file(
         path(), tensor,
         fmt::format("data_offsets: expected an array of 2 integers, found {}", describe(offsets)));
   }
   const auto begin = static_cast<std::size_t>(natural(path(), tensor, "data_offsets", offsets[0]));
   const auto end = static_cast<std::size_t>(natural(path(), tensor, "data_offsets", offsets[1]));
   if (const std::size_t data_bytes = bytes_.size() - data_begin; begin > end || end > data_bytes) {
-    refuse(
+    refuse_file(
         path(), tensor,
         fmt::format("data_offsets: expected a range within {} bytes of data, found [{}, {}]; the "
                     "file may be truncated",
@@ -215,10 +217,10 @@ SafetensorsFile::Entry SafetensorsFile::read_entry(const std::string& tensor,
   if (known == DType::other) return entry;
   const auto bytes = shape_bytes(entry.shape, dtype_bytes(known));
   if (!bytes || *bytes != end - begin) {
-    refuse(path(), tensor,
-           fmt::format("expected {} bytes for {}, found data_offsets [{}, {}]",
-                       bytes ? std::to_string(*bytes) : "more than 2^64",
-                       describe(known, entry.shape), begin, end));
+    refuse_file(path(), tensor,
+                fmt::format("expected {} bytes for {}, found data_offsets [{}, {}]",
+                            bytes ? std::to_string(*bytes) : "more than 2^64",
+                            describe(known, entry.shape), begin, end));
   }
   return entry;
 }
@@ -232,22 +234,23 @@ void SafetensorsFile::check_ranges(std::size_t data_begin) const {
   const std::string* before = nullptr;
   for (const auto& [tensor, entry] : sorted) {
     if (entry.begin < next) {
-      refuse(path(), tensor,
-             fmt::format("bytes [{}, {}] overlap those of tensor {}, which end at {}",
-                         entry.begin - data_begin, entry.end - data_begin,
-                         before != nullptr ? printable(*before) : "", next - data_begin));
+      refuse_file(path(), tensor,
+                  fmt::format("bytes [{}, {}] overlap those of tensor {}, which end at {}",
+                              entry.begin - data_begin, entry.end - data_begin,
+                              before != nullptr ? printable(*before) : "", next - data_begin));
     }
     if (entry.begin > next) {
-      refuse(path(), tensor,
-             fmt::format("expected its bytes to begin at {}, found {}: no tensor owns the bytes "
-                         "between",
-                         next - data_begin, entry.begin - data_begin));
+      refuse_file(
+          path(), tensor,
+          fmt::format("expected its bytes to begin at {}, found {}: no tensor owns the bytes "
+                      "between",
+                      next - data_begin, entry.begin - data_begin));
     }
     next = entry.end;
     before = &tensor;
   }
   if (const std::size_t size = bytes_.size(); next != size) {
-    refuse(path(), fmt::format("expected {} bytes by its header, found {}", next, size));
+    refuse_file(path(), fmt::format("expected {} bytes by its header, found {}", next, size));
   }
 }
 
@@ -260,8 +263,8 @@ std::optional<TensorView> SafetensorsFile::find(const std::string& tensor) const
     std::string known;
     for (const DTypeRow& row : kDTypes)
       known += fmt::format("{}{}", known.empty() ? "" : ", ", row.name);
-    refuse(path(), tensor,
-           fmt::format("expected one of {}, found dtype {}", known, printable(entry.dtype)));
+    refuse_file(path(), tensor,
+                fmt::format("expected one of {}, found dtype {}", known, printable(entry.dtype)));
   }
   return TensorView{.name = tensor,
                     .file = path(),
@@ -273,8 +276,9 @@ std::optional<TensorView> SafetensorsFile::find(const std::string& tensor) const
 TensorView SafetensorsFile::at(const std::string& tensor) const {
   auto view = find(tensor);
   if (!view) {
-    refuse(path(), tensor,
-           fmt::format("expected in the file, found none among its {} tensors", entries_.size()));
+    refuse_file(
+        path(), tensor,
+        fmt::format("expected in the file, found none among its {} tensors", entries_.size()));
   }
   return *std::move(view);
 }
