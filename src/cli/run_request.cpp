@@ -125,7 +125,8 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
   add("--layer", flags.layer, "L", "Layer of the checkpoint");
   add("--input", flags.input, "FILE",
       "safetensors with hidden_states [tokens, hidden] BF16 and, unless routing is generated, "
-      "topk_idx and topk_weights [tokens, top_k]; tokens are dealt to the ranks in order");
+      "topk_idx and topk_weights [tokens, top_k], the model's routed scaling already in them; "
+      "tokens are dealt to the ranks in order");
   add("--output", flags.output, "FILE", "Where to write y [tokens, hidden] BF16, as safetensors");
   group = "Call";
   add("--backend", flags.backend, "B",
