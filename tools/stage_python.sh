@@ -11,7 +11,7 @@ if ! "$python" -c 'import nanobind, pytest, scikit_build_core' 2>/dev/null; then
 fi
 
 cmake --preset host >/dev/null
-cmake --build build/host -j "$jobs" --target megamoe megamoe_ref
+cmake --build build/host -j "$jobs" --target megamoe megamoe_ref megamoe_cli
 PATH="$PWD/build/venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL="$jobs" "$python" -m pip install . \
   --quiet --disable-pip-version-check --no-build-isolation --no-deps --no-index --upgrade \
   --target build/python/site \

@@ -47,4 +47,5 @@ NB_MODULE(_core, module) {
   bind_weights(module);
   bind_group(module);
   bind_reference(module);
+  bind_checkpoint(module);
 }

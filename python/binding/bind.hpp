@@ -56,5 +56,6 @@ void bind_weights(nb::module_& module);
 void bind_group(nb::module_& module);
 void bind_layer(nb::class_<SharedGroup>& group);
 void bind_reference(nb::module_& module);
+void bind_checkpoint(nb::module_& module);
 
 }  // namespace megamoe::python

@@ -96,11 +96,8 @@ struct HeldCall {
   RankCall call;
 };
 
-HeldCall held_call(SharedGroup& g, int i, nb::handle y, const Weights& weights,
-                   const Weights* shared) {
+void check_places(SharedGroup& g, int i, const Weights& weights, const Weights* shared) {
   const Place place = g.places.at(static_cast<std::size_t>(i));
-  const std::vector<std::int64_t> found = shape_of(y, "y");
-  const std::int64_t rows = found.empty() ? 0 : found[0];
   for (const Weights* w : {&weights, shared}) {
     if (w != nullptr && w->place != place) {
       throw Error(ErrorCode::invalid_argument,
@@ -108,11 +105,24 @@ HeldCall held_call(SharedGroup& g, int i, nb::handle y, const Weights& weights,
                               w->place.device, g.group->layer(i).rank(), place.device));
     }
   }
+}
+
+RankCall rank_call(std::uint16_t* y, std::int64_t rows, const Weights& weights,
+                   const Weights* shared) {
+  return {.y = y,
+          .num_tokens = static_cast<int>(std::min<std::int64_t>(rows, INT32_MAX)),
+          .weights = &weights.tensors,
+          .shared = shared == nullptr ? nullptr : &shared->tensors};
+}
+
+HeldCall held_call(SharedGroup& g, int i, nb::handle y, const Weights& weights,
+                   const Weights* shared) {
+  const Place place = g.places.at(static_cast<std::size_t>(i));
+  const std::vector<std::int64_t> found = shape_of(y, "y");
+  const std::int64_t rows = found.empty() ? 0 : found[0];
+  check_places(g, i, weights, shared);
   HeldCall held{Tensor(y, "y", Element::bf16, {rows, g.problem().hidden}, place, true), {}};
-  held.call = {.y = held.y.writable_as<std::uint16_t>(),
-               .num_tokens = static_cast<int>(std::min<std::int64_t>(rows, INT32_MAX)),
-               .weights = &weights.tensors,
-               .shared = shared == nullptr ? nullptr : &shared->tensors};
+  held.call = rank_call(held.y.writable_as<std::uint16_t>(), rows, weights, shared);
   return held;
 }
 
@@ -142,6 +152,7 @@ void fill(HeldOptions& held, const Problem& p, const CallOptions& given, std::in
 class CallProblem {
  public:
   CallProblem(SharedGroup& g, std::vector<int> layers, const CallOptions& given) {
+    if (!given.activation && !given.precision) return;
     const Problem& own = g.problem();
     const Problem wanted = problem_of_call(own, given);
     const bool bytes_differ =
@@ -199,6 +210,23 @@ void forward(const GroupPointer& g, int i, nb::handle y, const Weights& weights,
   const CallProblem problem(*g, {i}, given);
   alive->group->layer(i).forward(held.call.y, held.call.num_tokens, *held.call.weights,
                                  held.call.shared, options.options, as_stream(stream));
+}
+
+/// forward with addresses that the package has checked: y is BF16 [rows, hidden], contiguous, at
+/// the rank's place; stats int64 [experts per rank], or 0. Arrays through DLPack take longer than
+/// the rest of a call.
+void forward_at(const GroupPointer& g, int i, std::uintptr_t y, std::int64_t rows,
+                const Weights& weights, const Weights* shared, const CallOptions& given,
+                std::uintptr_t stats, std::uintptr_t stream) {
+  check_places(*g, i, weights, shared);
+  const RankCall call = rank_call(reinterpret_cast<std::uint16_t*>(y), rows, weights, shared);
+  HeldOptions options;
+  fill(options, g->problem(), given, reinterpret_cast<std::int64_t*>(stats));
+  const GroupPointer alive = g;
+  const nb::gil_scoped_release unlocked;
+  const CallProblem problem(*g, {i}, given);
+  alive->group->layer(i).forward(call.y, call.num_tokens, *call.weights, call.shared,
+                                 options.options, as_stream(stream));
 }
 
 void forward_all(const GroupPointer& g, const nb::list& y, const std::vector<Weights*>& weights,
@@ -299,6 +327,8 @@ void bind_layer(nb::class_<SharedGroup>& group) {
            "topk_weights"_a.none(), "routed_scaling"_a = 1.0F, "stream"_a = 0)
       .def("forward", &forward, "local_rank"_a, "y"_a.none(), "weights"_a, "shared"_a.none(),
            "options"_a, "recv_stats"_a.none(), "stream"_a = 0)
+      .def("forward_at", &forward_at, "local_rank"_a, "y"_a, "rows"_a, "weights"_a,
+           "shared"_a.none(), "options"_a, "stats"_a, "stream"_a)
       .def("forward_all", &forward_all, "y"_a, "weights"_a, "shared"_a, "options"_a,
            "recv_stats"_a.none(), "streams"_a)
       .def("check", &check, "local_rank"_a)

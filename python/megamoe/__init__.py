@@ -4,10 +4,12 @@ Arrays are of any framework that speaks DLPack: NumPy in host memory; torch, CuP
 and UE8M0 may come as uint8, BF16 as its bits in uint16, which NumPy needs. Failures raise Error.
 """
 
+from ._checkpoint import LoadedLayer, load_layer
 from ._core import Activation, Problem
 from ._core import version as _version
 from ._error import Error
-from ._group import CallReport, Group, Inputs, Layer, MemoryReport
+from ._group import Group
+from ._layer import CallReport, Inputs, Layer, MemoryReport
 from ._reference import Difference, compare, from_bf16, quantize, reference, to_bf16
 from ._weights import Weights, prepare_weights
 
@@ -20,11 +22,13 @@ __all__ = [
     "Group",
     "Inputs",
     "Layer",
+    "LoadedLayer",
     "MemoryReport",
     "Problem",
     "Weights",
     "compare",
     "from_bf16",
+    "load_layer",
     "prepare_weights",
     "quantize",
     "reference",

@@ -3,6 +3,10 @@
 import sys
 from typing import Any, Protocol
 
+import numpy as np
+
+from ._error import Error
+
 
 class Array(Protocol):
     """What every argument called an array is: NumPy, torch, CuPy, JAX, or any other DLPack type."""
@@ -41,9 +45,10 @@ def raw(array: Any) -> Any:
 def current_stream(device: int) -> int:
     """torch's current stream on this GPU, else the default stream."""
     torch = sys.modules.get("torch")
-    if device < 0 or torch is None or not torch.cuda.is_available():
+    if device < 0 or torch is None or not torch.cuda.is_initialized():
         return 0
-    return int(torch.cuda.current_stream(device).cuda_stream)
+    # A Stream object takes longer than the rest of a call.
+    return int(torch._C._cuda_getCurrentRawStream(device))
 
 
 def stream_handle(stream: Any, device: int) -> int:
@@ -65,3 +70,65 @@ def to_framework(view: Any, device: int) -> Any:
         if framework in sys.modules:
             return sys.modules[framework].from_dlpack(view)
     return view
+
+
+def padded(size: int) -> int:
+    """The least multiple of 128 that is not below a model's size."""
+    return -(-size // 128) * 128
+
+
+def resized(array: Any, axis: int, size: int, repeat: bool = False) -> Any:
+    """A copy with `size` elements along `axis`: behind the old ones zeros, or the last one again. The
+    array itself where it has so many."""
+    old = int(array.shape[axis])
+    if old == size:
+        return array
+    shape = list(array.shape)
+    shape[axis] = size
+    if is_torch(array):
+        out = array.new_zeros(shape)
+    elif isinstance(array, np.ndarray):
+        out = np.zeros(shape, array.dtype)
+    else:
+        raise Error(
+            "invalid_argument",
+            f"{type(array).__name__} of {old} channels needs padding to {size}; this is done for "
+            "NumPy and torch",
+        )
+    head: list[Any] = [slice(None)] * len(shape)
+    tail = list(head)
+    head[axis], tail[axis] = slice(0, old), slice(old, size)
+    out[tuple(head)] = array
+    if repeat and old > 0:
+        last = list(tail)
+        last[axis] = slice(old - 1, old)
+        out[tuple(tail)] = array[tuple(last)]
+    return out
+
+
+def pad_columns(array: Any, columns: int) -> Any:
+    """Rows of a model's size with zeros behind them where `columns` is that size padded."""
+    shape = tuple(getattr(array, "shape", ()))
+    if len(shape) != 2 or shape[1] >= columns or padded(int(shape[1])) != columns:
+        return array
+    return resized(array, 1, columns)
+
+
+def widened(y: Any, columns: int) -> tuple[Any, Any]:
+    """(the array that a call writes, what must be copied back into or None). y of a model's size is
+    written in place where its rows have the stride `columns` and memory behind them."""
+    shape = tuple(getattr(y, "shape", ()))
+    if len(shape) != 2 or shape[1] >= columns or padded(int(shape[1])) != columns:
+        return y, None
+    if is_torch(y):
+        if y.stride() == (columns, 1):
+            room = y.untyped_storage().nbytes() // y.element_size() - y.storage_offset()
+            if room >= shape[0] * columns:
+                return y.as_strided((shape[0], columns), (columns, 1)), None
+        return y.new_empty((shape[0], columns)), y
+    base = getattr(y, "base", None)
+    if isinstance(base, np.ndarray) and base.shape == (shape[0], columns):
+        same = base.dtype == y.dtype and base.flags.c_contiguous
+        if same and base.ctypes.data == y.ctypes.data and y.strides == base.strides:
+            return base, None
+    return np.empty((shape[0], columns), y.dtype), y

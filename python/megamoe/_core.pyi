@@ -152,6 +152,17 @@ class Group:
         recv_stats: Any,
         stream: int = 0,
     ) -> None: ...
+    def forward_at(
+        self,
+        local_rank: int,
+        y: int,
+        rows: int,
+        weights: Weights,
+        shared: Weights | None,
+        options: CallOptions,
+        stats: int,
+        stream: int,
+    ) -> None: ...
     def forward_all(
         self,
         y: list[Any],
@@ -183,4 +194,14 @@ def reference(
 ) -> list[np.ndarray]: ...
 def quantize_rows(hidden_states: Any) -> tuple[np.ndarray, np.ndarray]: ...
 def compare(y: Any, reference: Any) -> tuple[float, float, int]: ...
+def load_layer(
+    path: str,
+    layer: int,
+    ranks: int = 1,
+    rank: int = 0,
+    precision: str | None = None,
+    pad: bool = True,
+    shared: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, Any]: ...
 def block_rows(problem: Problem, global_num_tokens: int) -> int: ...

@@ -1,51 +1,17 @@
-"""Groups of ranks and their layers."""
+"""Groups of ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _core
-from ._arrays import Array, raw, stream_handle, to_framework
+from ._arrays import Array, raw, stream_handle, widened
 from ._core import Problem
 from ._error import Error
+from ._layer import Layer, call_options
 from ._weights import Weights, core_of
-
-
-class Inputs(NamedTuple):
-    """The input region of one rank: views of its memory.
-
-    x             uint8 (e4m3 codes) [capacity, hidden], or uint16 (BF16 bits)
-    x_scales      float32 [capacity, hidden / 128]; mxfp8_mxfp4: uint8 [capacity, hidden / 32]; bf16: None
-    topk_idx      int64 [capacity, top_k], -1 = no expert
-    topk_weights  float32 [capacity, top_k]
-    """
-
-    x: Any
-    x_scales: Any
-    topk_idx: Any
-    topk_weights: Any
-
-
-@dataclass(frozen=True)
-class CallReport:
-    """What the last finished call of a Layer did."""
-
-    epoch: int  #: calls finished since creation or reset
-    config: str  #: the configuration that ran, readable
-    rows_received: int  #: token-expert pairs computed here, shared experts excluded
-    bad_id: tuple[int, int, int] | None  #: (token, slot, value) of the first invalid expert id
-
-
-@dataclass(frozen=True)
-class MemoryReport:
-    """Bytes that a Layer holds."""
-
-    symmetric_bytes: int
-    local_bytes: int
-    map: str  #: one line per buffer: offset, bytes, name, shape
 
 
 class Group:
@@ -139,27 +105,32 @@ class Group:
 
         recv_stats: int64 [local ranks, experts per rank], to which the rows received are added.
         streams: one for each local rank (virtual ranks: one), or one for all; default: the current
-        ones. Other arguments
-        as for Layer.forward.
+        ones. Other arguments as for Layer.forward.
         """
         core = self._open()
-        options = _core.CallOptions(
-            global_num_tokens=global_num_tokens,
-            num_sms=num_sms,
-            reserved_sms=reserved_sms,
-            deadline=deadline,
-            first_deadline=first_deadline,
-            fast_math=fast_math,
-            block_rows=block_rows,
+        options = call_options(
+            global_num_tokens,
+            num_sms,
+            reserved_sms,
+            deadline,
+            first_deadline,
+            fast_math,
+            block_rows,
         )
+        outputs = [widened(raw(array), core.problem.hidden) for array in y]
+        if streams is not None and core.device(0) >= 0 and any(b is not None for _, b in outputs):
+            raise Error("invalid_argument", "y is narrower than hidden and streams are given")
         core.forward_all(
-            [raw(array) for array in y],
+            [out for out, _ in outputs],
             [core_of(w) for w in weights],
             [core_of(w) for w in shared],
             options,
             raw(recv_stats),
             self._streams(streams),
         )
+        for out, back in outputs:
+            if back is not None:
+                back[...] = out[:, : back.shape[1]]
 
     def _streams(self, streams: Sequence[Any] | None) -> list[int]:
         """A handle for each launch of a call: one for virtual ranks, none in host memory."""
@@ -190,164 +161,6 @@ class Group:
         self._core = None
 
     def __enter__(self) -> Group:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.destroy()
-
-
-class Layer:
-    """One local rank of a Group; `Group.layer` and `Group.layers` give it."""
-
-    def __init__(self, group: Group, local_rank: int) -> None:
-        self._group: Group | None = group
-        self._index = local_rank
-
-    def _open(self) -> _core.Group:
-        return self.group._open()
-
-    @property
-    def group(self) -> Group:
-        if self._group is None:
-            raise Error("invalid_argument", "this Layer was destroyed")
-        return self._group
-
-    @property
-    def rank(self) -> int:
-        return self._open().rank(self._index)
-
-    @property
-    def device(self) -> int:
-        """The rank's GPU; -1: host memory."""
-        return self._open().device(self._index)
-
-    @property
-    def problem(self) -> Problem:
-        return self._open().problem
-
-    @property
-    def inputs(self) -> Inputs:
-        """Views of the input region: what `stage` fills, and a caller may fill instead."""
-        device = self.device
-        return Inputs(*(to_framework(v, device) for v in self._open().inputs(self._index)))
-
-    def stage(
-        self,
-        hidden_states: Array,
-        topk_idx: Array,
-        topk_weights: Array,
-        *,
-        routed_scaling: float = 1.0,
-        stream: Any = None,
-    ) -> None:
-        """Quantises BF16 hidden states [tokens, hidden] into the input region, with their expert ids
-        [tokens, top_k] (int32 or int64) and weights [tokens, top_k] (FP32, times routed_scaling). The
-        rest of the capacity gets id -1. On a GPU in the order of `stream`."""
-        self._open().stage(
-            self._index,
-            raw(hidden_states),
-            raw(topk_idx),
-            raw(topk_weights),
-            routed_scaling,
-            stream_handle(stream, self.device),
-        )
-
-    def forward(
-        self,
-        y: Array,
-        weights: Weights,
-        *,
-        shared: Weights | None = None,
-        global_num_tokens: int | None = None,
-        num_sms: int = 0,
-        reserved_sms: int | None = None,
-        deadline: float = 30.0,
-        first_deadline: float | None = None,
-        fast_math: bool = False,
-        block_rows: int = 0,
-        recv_stats: Array | None = None,
-        stream: Any = None,
-    ) -> None:
-        """This rank's part of one call; every rank must call. The rows of `y`, BF16 [tokens, hidden],
-        are the tokens of the call.
-
-        On the CPU it returns when the call has ended, and raises its fault. On a GPU it starts the
-        call in the order of `stream`, may be captured into a graph, and leaves faults to check().
-          shared             weights of the shared experts, when the problem has some
-          global_num_tokens  tokens that the whole group brings, for the choice of tiles
-          num_sms            most SMs to use; 0: the default
-          reserved_sms       SMs left free for other kernels; None: as MEGAMOE_RESERVED_SMS says, else 0
-                             on Hopper and 2 on later GPUs
-          deadline           seconds that any wait of the call may last, up to 360000
-          first_deadline     the same for the first call; None: on a GPU at least 60
-          fast_math          faster exponential and reciprocal in the activation
-          block_rows         rows of a block: 8, 16, 32, 64, 128; 0: chosen
-          recv_stats         int64 [experts per rank], to which the rows received are added
-        """
-        options = _core.CallOptions(
-            global_num_tokens=global_num_tokens,
-            num_sms=num_sms,
-            reserved_sms=reserved_sms,
-            deadline=deadline,
-            first_deadline=first_deadline,
-            fast_math=fast_math,
-            block_rows=block_rows,
-        )
-        self._call(y, weights, shared, options, recv_stats, stream)
-
-    def _call(
-        self,
-        y: Array,
-        weights: Weights,
-        shared: Weights | None,
-        options: _core.CallOptions,
-        recv_stats: Array | None,
-        stream: Any,
-    ) -> None:
-        self._open().forward(
-            self._index,
-            raw(y),
-            core_of(weights),
-            None if shared is None else core_of(shared),
-            options,
-            raw(recv_stats),
-            stream_handle(stream, self.device),
-        )
-
-    def check(self) -> CallReport:
-        """Raises the recorded fault, if any; otherwise says what the last finished call did. Waits
-        for nothing: on a GPU call synchronize() first."""
-        return CallReport(**self._open().check(self._index))
-
-    def synchronize(self) -> None:
-        """Waits until the last call and staging of this rank are over."""
-        self._open().synchronize_layer(self._index)
-
-    def set_deadlines(self, deadline: float, first_deadline: float) -> None:
-        """Deadlines in seconds of captured calls, from their next replay on."""
-        self._open().set_deadlines(self._index, deadline, first_deadline)
-
-    def abort(self) -> None:
-        """Releases every peer that waits for this rank."""
-        self._open().abort(self._index)
-
-    def reset(self) -> None:
-        """Group.reset."""
-        self.group.reset()
-
-    def memory_report(self) -> MemoryReport:
-        return MemoryReport(*self._open().memory_report(self._index))
-
-    def destroy(self) -> None:
-        """Ends this handle; the memory goes with the Group. May be called again."""
-        self._group = None
-
-    def __enter__(self) -> Layer:
         return self
 
     def __exit__(

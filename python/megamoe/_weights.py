@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
-from ._arrays import Array, is_torch, raw
+from ._arrays import Array, is_torch, padded, raw, resized
 from ._error import Error
 
 
@@ -42,6 +42,11 @@ class Weights:
         #: (w1, w2, w1_scales, w2_scales, b1, b2) as they were given; held for the library
         self.arrays = (w1, w2, w1_scales, w2_scales, b1, b2)
         self._core = _core.Weights(precision, *(raw(array) for array in self.arrays))
+
+    def to(self, device: Any) -> Weights:
+        """A copy as torch tensors on `device`, such as 'cuda:0'. Needs torch."""
+        arrays = [_to_torch(array, device) for array in self.arrays]
+        return Weights(self.precision, *arrays[:4], b1=arrays[4], b2=arrays[5])
 
     @property
     def precision(self) -> str:
@@ -112,19 +117,110 @@ def prepare_weights(
 
     w1, and what belongs to its rows, is copied into the kernel's order; with in_place, NumPy arrays
     are reordered where they are, once. Everything else is used as it is.
+
+    Sizes that are no multiples of 128 (gpt-oss: 2880) are padded, NumPy arrays and torch tensors by
+    copies: weights and biases with zeros, FP32 scales not at all (a block of less than 128 has one),
+    UE8M0 scales with the nearest one of the same row, or of the last row. The result is exact. Such
+    arrays are refused in_place.
     """
-    _core.Weights(precision, *(raw(array) for array in (w1, w2, w1_scales, w2_scales, b1, b2)))
+    arrays = {
+        "w1": w1,
+        "w2": w2,
+        "w1_scales": w1_scales,
+        "w2_scales": w2_scales,
+        "b1": b1,
+        "b2": b2,
+    }
+    arrays = _padded(precision, arrays, in_place)
+    _core.Weights(precision, *(raw(array) for array in arrays.values()))
     by_row = w1_scales is not None and precision.startswith("mxf")
-    b1_rows = None if b1 is None else _order(raw(b1)[..., None], in_place)[..., 0]
-    return Weights(
-        precision,
-        _order(w1, in_place),
-        w2,
-        _order(w1_scales, in_place) if by_row else w1_scales,
-        w2_scales,
-        b1=b1_rows,
-        b2=b2,
-    )
+    b1 = arrays["b1"]
+    arrays["w1"] = _order(arrays["w1"], in_place)
+    if by_row:
+        arrays["w1_scales"] = _order(arrays["w1_scales"], in_place)
+    if b1 is not None:
+        arrays["b1"] = _order(raw(b1)[..., None], in_place)[..., 0]
+    return Weights(precision, **arrays)
+
+
+def _is_matrix(array: Any, dimensions: int) -> bool:
+    return len(getattr(array, "shape", ())) == dimensions
+
+
+def _padded(precision: str, arrays: dict[str, Any], in_place: bool) -> dict[str, Any]:
+    """`arrays` with hidden and intermediate padded. What does not look like weights stays, and is
+    refused later by name."""
+    w1, w2 = arrays["w1"], arrays["w2"]
+    if not (_is_matrix(w1, 3) and _is_matrix(w2, 3)) or w1.shape[1] % 2 != 0:
+        return arrays
+    codes = 2 if precision.startswith("mxf") else 1  # in an element of w1 and w2
+    hidden, intermediate = w1.shape[2] * codes, w1.shape[1] // 2
+    wide, tall = padded(hidden), padded(intermediate)
+    if (wide, tall) == (hidden, intermediate):
+        return arrays
+    if in_place:
+        raise Error(
+            "invalid_argument",
+            f"in_place with hidden = {hidden} and intermediate = {intermediate}, which are padded to "
+            f"{wide} and {tall}; needed: multiples of 128",
+        )
+    if codes == 2 and (hidden % 32 != 0 or intermediate % 32 != 0):
+        raise Error(
+            "invalid_argument",
+            f"hidden = {hidden} and intermediate = {intermediate}; {precision} needs multiples of 32",
+        )
+    shapes = {"w1": (2 * intermediate, hidden // codes), "w2": (hidden, intermediate // codes)}
+    if codes == 2:
+        shapes |= {"w1_scales": (2 * intermediate, hidden // 32)}
+        shapes |= {"w2_scales": (hidden, intermediate // 32)}
+    for name, shape in shapes.items():
+        array = arrays[name]
+        if array is not None and tuple(array.shape[1:]) != shape:
+            raise Error(
+                "invalid_argument",
+                f"{name} has shape {list(array.shape)}; needed: {[int(w1.shape[0]), *shape]}",
+            )
+    out = dict(arrays)
+    out["w1"] = _pad_halves(w1, tall, wide // codes)
+    out["w2"] = _pad_matrix(w2, wide, tall // codes)
+    if codes == 2 and arrays["w1_scales"] is not None and arrays["w2_scales"] is not None:
+        out["w1_scales"] = _pad_halves(arrays["w1_scales"], tall, wide // 32, repeat=True)
+        out["w2_scales"] = _pad_matrix(arrays["w2_scales"], wide, tall // 32, repeat=True)
+    if arrays["b1"] is not None and _is_matrix(arrays["b1"], 2):
+        out["b1"] = _pad_halves(raw(arrays["b1"])[..., None], tall, 1)[..., 0]
+    if arrays["b2"] is not None and _is_matrix(arrays["b2"], 2):
+        out["b2"] = resized(raw(arrays["b2"]), 1, wide)
+    return out
+
+
+def _pad_matrix(array: Any, rows: int, columns: int, repeat: bool = False) -> Any:
+    source = raw(array)
+    out = resized(resized(source, source.ndim - 1, columns, repeat), source.ndim - 2, rows, repeat)
+    return out.view(array.dtype) if out.dtype != array.dtype else out
+
+
+def _pad_halves(array: Any, rows: int, columns: int, repeat: bool = False) -> Any:
+    """The gate rows and the up rows of [E, 2 rows, columns], each padded."""
+    experts, both, width = array.shape
+    split = raw(array).reshape(experts, 2, both // 2, width)
+    out = _pad_matrix(split, rows, columns, repeat).reshape(experts, 2 * rows, columns)
+    return out.view(array.dtype) if out.dtype != array.dtype else out
+
+
+def _to_torch(array: Any, device: Any) -> Any:
+    if array is None:
+        return None
+    torch = sys.modules.get("torch")
+    if torch is None:
+        raise Error(
+            "invalid_argument", "torch is not imported; needed: to bring weights to a device"
+        )
+    if is_torch(array):
+        return array.to(device)
+    source = np.ascontiguousarray(raw(array))
+    if source.dtype == np.uint16:
+        return torch.from_numpy(source.view(np.int16)).view(torch.bfloat16).to(device)
+    return torch.from_numpy(source).to(device)
 
 
 def _order(array: Any, in_place: bool) -> Any:

@@ -89,6 +89,7 @@ def fake_torch(capability=None):
         distributed=types.SimpleNamespace(all_gather_object=all_gather_object),
         cuda=types.SimpleNamespace(
             is_available=lambda: capability is not None,
+            is_initialized=lambda: False,
             get_device_capability=lambda: capability,
             current_device=lambda: 0,
             get_device_properties=lambda device: properties,

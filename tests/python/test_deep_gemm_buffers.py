@@ -165,6 +165,39 @@ def test_num_sms_is_scoped_and_restored(monkeypatch):
         deep_gemm.set_reserved_sms(-3)
 
 
+@pytest.mark.parametrize(
+    ("major", "reserved", "current", "wanted"),
+    [
+        (9, None, 100, 100),
+        (10, None, 0, 130),
+        (10, 5, 0, 126),
+        (10, 0, 77, 76),
+        (10, 131, 0, 2),
+    ],
+)
+def test_only_the_launch_sees_the_reduced_count(monkeypatch, major, reserved, current, wanted):
+    monkeypatch.delenv("MEGAMOE_RESERVED_SMS", raising=False)
+    (buffer,), (weights,), _ = make(1)
+    buffer._launch = deep_gemm._state.LaunchPolicy(major, 132)
+    deep_gemm.set_reserved_sms(reserved)
+    deep_gemm.set_num_sms(current or 132)
+    seen = []
+
+    def call(*unused):
+        seen.append(deep_gemm.get_num_sms())
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(buffer._layer, "_call", call)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            deep_gemm.fp8_mega_moe(np.zeros((1, cases.H), np.uint16), *weights, buffer)
+        assert deep_gemm.get_num_sms() == (current or 132)
+    finally:
+        deep_gemm.set_reserved_sms(None)
+        deep_gemm.set_num_sms(0)
+    assert seen == [wanted]
+
+
 def test_block_m():
     small = deep_gemm.get_block_m_for_mega_moe(2, 8, P, 1, 2, "fp8xfp4")
     large = deep_gemm.get_block_m_for_mega_moe(2, 8, 8192, 8192, 2, "fp8xfp4")

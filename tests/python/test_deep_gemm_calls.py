@@ -113,6 +113,69 @@ def test_shared_expert_as_a_matrix():
         deep_gemm.fp8_mega_moe(y, *weights, buffer)
 
 
+@pytest.mark.parametrize("precision", ["fp8", "bf16", "mxfp4"])
+def test_shared_experts_as_one_wide_matrix(precision):
+    """The intermediate channels of both, side by side, are one expert of twice the width."""
+    mma_type = "bf16xbf16" if precision == "bf16" else "fp8xfp4"
+    (buffer,), (weights,), expected = make(1, precision, num_shared_experts=2, mma_type=mma_type)
+    one = cases.checkpoint_weights(np.random.default_rng(8), precision, 2)
+    halves = {n: a.reshape(2, 2, -1, a.shape[2]) for n, a in one.items() if n.startswith("w1")}
+    wide = {n: a.swapaxes(0, 1).reshape(-1, a.shape[3]) for n, a in halves.items()}
+    wide |= {n: np.concatenate(list(a), axis=1) for n, a in one.items() if n.startswith("w2")}
+    pair = (wide["w1"], wide["w2"]) if precision == "bf16" else fp8_pair(wide)
+    shared = deep_gemm.transform_weights_for_mega_moe(*pair)
+    brought = cases.tokens(np.random.default_rng(6), 9)
+    options = {"fast_math": False}
+    if precision == "bf16":
+        call = deep_gemm.bf16_mega_moe
+        buffer.x[:9] = brought.hidden_states
+        buffer.topk_idx[:9], buffer.topk_weights[:9] = brought.topk_idx, brought.topk_weights
+    else:
+        call = deep_gemm.fp8_fp4_mega_moe
+        options["recipe"] = (128, 128, 128) if precision == "fp8" else (1, 1, 32)
+        stage(buffer, brought, 9)
+    y = np.zeros((9, cases.H), np.uint16)
+    call(y, *weights, buffer, *shared, **options)
+    p = cases.problem(1, precision, max_tokens_per_rank=P, shared_experts=2)
+    scales = None if precision == "bf16" else buffer.x_sf[:9].copy()
+    inputs = [
+        (
+            buffer.x[:9].copy(),
+            scales,
+            *(v[:9].copy() for v in (buffer.topk_idx, buffer.topk_weights)),
+        )
+    ]
+    prepared = [megamoe.prepare_weights(precision, **one)]
+    (theirs,) = megamoe.reference(p, inputs, expected, shared=prepared)
+    assert megamoe.compare(y, theirs).diff < 3e-5
+    # What was copied follows its source: NumPy arrays do not say when they change.
+    (shared[1] if precision == "bf16" else shared[1][0])[:] = 0
+    call(y, *weights, buffer, *shared, **options)
+    without = {n: a if n != "w2" else np.zeros_like(a) for n, a in one.items()}
+    prepared = [megamoe.prepare_weights(precision, **without)]
+    (theirs,) = megamoe.reference(p, inputs, expected, shared=prepared)
+    assert megamoe.compare(y, theirs).diff < 3e-5
+    odd = np.zeros((2 * cases.I + 2, cases.H), np.uint8)
+    if precision == "fp8":
+        with pytest.raises(megamoe.Error, match="w1 of 2 shared experts has shape"):
+            call(y, *weights, buffer, (odd, shared[0][1]), shared[1], **options)
+
+
+def test_weights_are_made_once():
+    (buffer,), (weights,), _ = make(1)
+    (w1, s1), (w2, s2) = weights
+    cache = buffer._weights
+    first = cache.get("fp8", (w1, s1), (w2, s2))
+    assert cache.get("fp8", (w1[:], s1[:]), [w2, s2]) is first
+    assert cache.get("fp8", (w1.copy(), s1), (w2, s2)) is not first
+    assert cache.get("fp8", (w1[:4], s1[:4]), (w2[:4], s2[:4])).num_experts == 4
+    for _ in range(600):
+        cache.get("fp8", (w1[:1].copy(), s1[:1]), (w2[:1], s2[:1]))
+    assert len(cache._found) <= 512
+    buffer.destroy()
+    assert not buffer._weights._found
+
+
 def test_pre_dispatch_writes_every_row():
     (buffer,), _, _ = make(1)
     for view, value in ((buffer.x, 99), (buffer.x_sf, 7), (buffer.topk_idx, 5)):

@@ -100,7 +100,9 @@ def fake_vllm(monkeypatch):
     torch.nn = types.SimpleNamespace(Parameter=lambda data, requires_grad: data)
     torch.capability = (9, 0)
     torch.cuda = types.SimpleNamespace(
-        is_available=lambda: True, get_device_capability=lambda device: torch.capability
+        is_available=lambda: True,
+        is_initialized=lambda: False,
+        get_device_capability=lambda device: torch.capability,
     )
     for module in (home, model, quantisations, torch):
         monkeypatch.setitem(sys.modules, module.__name__, module)

@@ -2,6 +2,9 @@
 
 import ast
 import inspect
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import megamoe
@@ -86,6 +89,17 @@ SIGNATURES = {
     "global_num_tokens: 'int | None' = None, num_sms: 'int' = 0, reserved_sms: 'int | None' = None, "
     "deadline: 'float' = 30.0, first_deadline: 'float | None' = None, fast_math: 'bool' = False, block_rows: 'int' = 0, "
     "recv_stats: 'Array | None' = None, stream: 'Any' = None) -> 'None'",
+    megamoe.Layer.run: "(self, y: 'Array', hidden_states: 'Array', topk_idx: 'Array', "
+    "topk_weights: 'Array', weights: 'Weights', *, parts: 'int' = 1, routed_scaling: 'float' = 1.0, "
+    "stream: 'Any' = None, **options: 'Any') -> 'None'",
+    megamoe.load_layer: "(path: 'str | os.PathLike[str]', layer: 'int', *, ranks: 'int' = 1, "
+    "rank: 'int' = 0, precision: 'str | None' = None, pad: 'bool' = True, shared: 'bool' = True, "
+    "progress: 'Callable[[float], None] | None' = None) -> 'LoadedLayer'",
+    megamoe.Group.forward: "(self, y: 'Sequence[Array]', weights: 'Sequence[Weights]', *, "
+    "shared: 'Sequence[Weights]' = (), global_num_tokens: 'int | None' = None, num_sms: 'int' = 0, "
+    "reserved_sms: 'int | None' = None, deadline: 'float' = 30.0, "
+    "first_deadline: 'float | None' = None, fast_math: 'bool' = False, block_rows: 'int' = 0, "
+    "recv_stats: 'Array | None' = None, streams: 'Sequence[Any] | None' = None) -> 'None'",
     megamoe.prepare_weights: "(precision: 'str', w1: 'Array', w2: 'Array', "
     "w1_scales: 'Array | None' = None, w2_scales: 'Array | None' = None, *, "
     "b1: 'Array | None' = None, b2: 'Array | None' = None, in_place: 'bool' = False) -> 'Weights'",
@@ -98,3 +112,20 @@ SIGNATURES = {
 @pytest.mark.parametrize("function", SIGNATURES, ids=lambda f: f.__qualname__)
 def test_signatures(function):
     assert str(inspect.signature(function)) == SIGNATURES[function]
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "megamoe", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=50)
+
+
+@pytest.mark.parametrize("verb", ["run", "bench", "plan", "doctor", "trace"])
+def test_command_line(verb):
+    found = program(verb, "--help")
+    assert found.returncode == 0 and "--json" in found.stdout, found.stderr
+
+
+def test_command_line_gives_the_programs_status_and_output():
+    plan = program("plan", "--model", "deepseek-v3", "--ranks", "8", "--tokens", "128", "--json")
+    assert plan.returncode == 0 and json.loads(plan.stdout)
+    assert program("plan", "--ranks", "none").returncode == 2

@@ -219,3 +219,27 @@ def call_of_one(layer: megamoe.Layer, rank: int) -> np.ndarray:
     y = np.zeros((len(brought.topk_idx), cases.H), np.uint16)
     layer.forward(y, weights[rank])
     return y
+
+
+def test_more_tokens_than_the_capacity_in_parts():
+    p = cases.problem(1)
+    rng = np.random.default_rng(9)
+    weights = megamoe.prepare_weights("fp8", **cases.checkpoint_weights(rng, "fp8", cases.E))
+    count = 2 * cases.CAPACITY + 5
+    brought = cases.tokens(rng, count)
+    layer = megamoe.Group(p).layer(0)
+    y, stats = np.zeros((count, cases.H), np.uint16), np.zeros(cases.E, np.int64)
+    layer.run(y, *vars(brought).values(), weights, parts=3, recv_stats=stats, global_num_tokens=85)
+    assert layer.check().epoch == 3
+    assert stats.sum() == (brought.topk_idx >= 0).sum()
+    large = megamoe.Group(cases.problem(1, max_tokens_per_rank=count)).layer(0)
+    whole = np.zeros_like(y)
+    large.run(whole, *vars(brought).values(), weights)
+    assert np.array_equal(y, whole)
+    with pytest.raises(megamoe.Error, match=r"85 tokens in 2 parts.* 40 needs at least 3"):
+        layer.run(y, *vars(brought).values(), weights, parts=2)
+    with pytest.raises(megamoe.Error, match="topk_idx has 4 rows; y has 85"):
+        layer.run(
+            y, brought.hidden_states, brought.topk_idx[:4], brought.topk_weights, weights, parts=3
+        )
+    assert layer.check().epoch == 3

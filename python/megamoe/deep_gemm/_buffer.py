@@ -15,10 +15,12 @@ from ._state import (
     TOKEN_ALIGNMENT,
     activation_of,
     device_major,
+    launch_policy,
     precision_of,
     refuse,
 )
 from ._views import INPUTS, POOLS, TESTS, slice_inputs, slicer_of, snapshot_views
+from ._weights import WeightsCache
 
 _by_address: weakref.WeakValueDictionary[int, SymmBuffer] = weakref.WeakValueDictionary()
 
@@ -105,7 +107,11 @@ class SymmBuffer:
         self.intermediate_hidden = problem.intermediate
         self.mma_type = mma_type
         self.num_shared_experts = problem.shared_experts
+        self._group: Any
         self._group, self._local_rank = join(group, problem)
+        self._most_tokens = problem.ranks * problem.max_tokens_per_rank
+        self._launch = launch_policy()
+        self._weights = WeightsCache()
         core, device = self._group._open(), self._layer.device
         self.buffer = to_framework(core.region(self._local_rank), device)
         pointers = core.region_addresses(self._local_rank)
@@ -150,6 +156,7 @@ class SymmBuffer:
         for name in (*self.view_names, "buffer", "shared_l1_acts_sf"):
             setattr(self, name, None)
         self._group = None
+        self._weights = WeightsCache()
 
 
 def get_symm_buffer_for_mega_moe(

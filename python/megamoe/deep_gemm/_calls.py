@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import Activation, Weights, _core
+from .. import Activation
 from .._arrays import dtype_name, is_torch
+from .._layer import call_options
 from ._buffer import SymmBuffer
 from ._state import (
     BLOCK_RECIPES,
@@ -16,46 +17,12 @@ from ._state import (
     activation_of,
     check_recipe,
     get_reserved_sms,
+    launch_scope,
     launch_sms,
     refuse,
 )
 
 _NVFP4 = ("use_x_scales", "l1_alphas", "l2_alphas", "l2_act_scales")
-
-
-def _expert_major(array: Any, name: str, shared: int) -> Any:
-    """Shared experts may come as one matrix."""
-    if array is None or len(array.shape) == 3 or shared == 0:
-        return array
-    if shared != 1:
-        raise refuse(
-            f"{name} has {len(array.shape)} dimensions for {shared} shared experts; needed: "
-            f"[{shared}, rows, columns]"
-        )
-    return array[None]
-
-
-def _packed_bytes(scales: Any) -> Any:
-    """UE8M0 scales, four in an int32, as bytes."""
-    if dtype_name(scales) != "int32":
-        return scales
-    return scales.view(sys.modules["torch"].uint8 if is_torch(scales) else np.uint8)
-
-
-def _weights(precision: str, l1: Any, l2: Any, shared: int = 0) -> Weights:
-    if precision == "bf16":
-        pairs = [(l1, None), (l2, None)]
-    else:
-        pairs = []
-        for name, pair in (("l1_weights", l1), ("l2_weights", l2)):
-            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-                raise refuse(f"{name} is {type(pair).__name__}; needed: (weights, scales)")
-            pairs.append((pair[0], _packed_bytes(pair[1]) if precision == "mxfp4" else pair[1]))
-    (w1, w1_scales), (w2, w2_scales) = pairs
-    arrays = {"w1": w1, "w2": w2, "w1_scales": w1_scales, "w2_scales": w2_scales}
-    return Weights(
-        precision, **{name: _expert_major(array, name, shared) for name, array in arrays.items()}
-    )
 
 
 class _Stats:
@@ -94,9 +61,7 @@ def _run(
 ) -> None:
     if not isinstance(sym_buffer, SymmBuffer):
         raise refuse(f"sym_buffer is {type(sym_buffer).__name__}; needed: megamoe's SymmBuffer")
-    layer = sym_buffer._layer
-    problem = layer.problem
-    most = problem.ranks * problem.max_tokens_per_rank
+    layer, most = sym_buffer._layer, sym_buffer._most_tokens
     if global_num_tokens is not None and not 0 <= global_num_tokens <= most:
         raise ValueError(f"global_num_tokens = {global_num_tokens} is outside 0..{most}")
     count = sym_buffer.num_shared_experts
@@ -105,18 +70,26 @@ def _run(
             f"shared_l1_weights is {'absent' if shared[0] is None else 'given'}, shared_l2_weights "
             f"is {'absent' if shared[1] is None else 'given'}; the buffer has {count} shared experts"
         )
-    routed = _weights(precision, *weights)
-    shared_weights = _weights(precision, *shared, count) if count else None
-    counted = _Stats(stats)
-    options = _core.CallOptions(
-        global_num_tokens=global_num_tokens,
-        num_sms=launch_sms(),
-        reserved_sms=get_reserved_sms(),
-        fast_math=fast_math,
-        activation=activation,
-        precision=precision,
-    )
-    layer._call(y, routed, shared_weights, options, counted.array, None)
+    made = sym_buffer._weights
+    routed = made.get(precision, *weights)
+    shared_weights = made.get(precision, *shared, count) if count else None
+    with launch_scope(sym_buffer._launch):
+        options = call_options(
+            global_num_tokens,
+            launch_sms(),
+            get_reserved_sms(),
+            30.0,
+            None,
+            fast_math,
+            0,
+            activation,
+            precision,
+        )
+        if stats is None:
+            layer._call(y, routed, shared_weights, options, None, None)
+            return
+        counted = _Stats(stats)
+        layer._call(y, routed, shared_weights, options, counted.array, None)
     counted.add()
 
 

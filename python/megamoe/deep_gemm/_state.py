@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from .. import Activation, Error
@@ -93,6 +96,38 @@ def launch_sms() -> int:
     return get_num_sms() if _num_sms is not None or _original() is not None else 0
 
 
+@dataclass(frozen=True)
+class LaunchPolicy:
+    """How many SMs a buffer's calls use: on Hopper what was set; on later GPUs at most the GPU's less
+    those that are reserved, and an even number."""
+
+    major: int  #: compute capability
+    physical: int  #: SMs of the GPU
+
+    def count(self) -> int:
+        reserved = 2 if _reserved_sms is None else _reserved_sms
+        if _reserved_sms is None and "MEGAMOE_RESERVED_SMS" in os.environ:
+            reserved = int(os.environ["MEGAMOE_RESERVED_SMS"])
+        return max(2, min(self.physical - reserved, get_num_sms()) // 2 * 2)
+
+
+def launch_policy() -> LaunchPolicy:
+    """That of the current GPU."""
+    found = cuda()
+    if found is None:
+        return LaunchPolicy(9, 0)
+    properties = found.get_device_properties(found.current_device())
+    return LaunchPolicy(device_major(), int(properties.multi_processor_count))
+
+
+_NO_SCOPE = contextlib.nullcontext()
+
+
+def launch_scope(policy: LaunchPolicy) -> contextlib.AbstractContextManager[None]:
+    """The SM count of one launch, taken back after it, also on an exception."""
+    return _NO_SCOPE if policy.major < 10 else num_sms(policy.count())
+
+
 def precision_of(mma_type: str) -> str:
     if mma_type not in PRECISIONS:
         raise refuse(f"mma_type = {mma_type!r}; known: {', '.join(PRECISIONS)}")
@@ -110,6 +145,7 @@ def check_recipe(recipe: Any, known: tuple[tuple[int, int, int], ...]) -> None:
         )
 
 
+@functools.lru_cache(maxsize=256)
 def activation_of(
     name: str,
     alpha: float | None = 1.0,
