@@ -13,6 +13,12 @@ unsigned seen(const unsigned& word) {
 
 }  // namespace
 
+int sms_of(int device) {
+  int sms = 0;
+  cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
+  return sms;
+}
+
 HeldWords& SmHolder::words() const { return *reinterpret_cast<HeldWords*>(words_.host()); }
 
 SmHolder::SmHolder(int device, int blocks, std::chrono::nanoseconds time)

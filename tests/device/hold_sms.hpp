@@ -10,6 +10,9 @@
 
 namespace megamoe {
 
+/// SMs of a device.
+int sms_of(int device);
+
 /// Holds SMs of one device with a kernel on a stream of its own: one block per SM, with so much
 /// shared memory that nothing shares its SM. The blocks end on their own after `hold`, or once
 /// release() is called.

@@ -23,20 +23,62 @@ inline ref::RandomInputs random_case(const Problem& p, std::mt19937& rng) {
   return ref::random_inputs(p, tokens, routing, rng());
 }
 
-/// Replaces some ids by values that are neither -1 nor an expert; says how many.
-inline int spoil_ids(ref::RandomInputs& inputs, std::mt19937& rng) {
-  int spoilt = 0;
+/// An id of one rank that is neither -1 nor an expert.
+using BadId = CallReport::BadId;
+inline bool equal(const BadId& a, const BadId& b) {
+  return a.token == b.token && a.slot == b.slot && a.value == b.value;
+}
+
+/// Replaces some ids by values that are neither -1 nor an expert; says which, [ranks].
+inline std::vector<std::vector<BadId>> spoil_ids(ref::RandomInputs& inputs, std::mt19937& rng) {
+  std::vector<std::vector<BadId>> spoilt;
+  const int top_k = inputs.problem.top_k;
   for (ref::RankTokens& rank : inputs.ranks) {
+    std::vector<BadId>& of_rank = spoilt.emplace_back();
+    int place = -1;
     for (std::int64_t& id : rank.topk_idx) {
+      ++place;
       if (rng() % 50 != 0) continue;
       const auto wild = static_cast<std::int64_t>(static_cast<std::uint64_t>(rng()) << 32U | rng());
       id = rng() % 2 == 0 ? inputs.problem.experts + static_cast<std::int64_t>(rng() % 3)
                           : std::min<std::int64_t>(-2, wild < 0 ? wild : -wild);
-      ++spoilt;
+      of_rank.push_back({place / top_k, place % top_k, id});
     }
   }
   return spoilt;
 }
+
+/// The ids out of range that a group's ranks must have reported by now: one of the first call that
+/// had any.
+class ExpectedBadIds {
+ public:
+  explicit ExpectedBadIds(int ranks) : first_(static_cast<std::size_t>(ranks)) {}
+
+  /// Before a call, with its ids out of range.
+  void add(const std::vector<std::vector<BadId>>& spoilt) {
+    for (std::size_t r = 0; r < first_.size(); ++r) {
+      all_ += spoilt[r].size();
+      if (first_[r].empty()) first_[r] = spoilt[r];
+    }
+  }
+  [[nodiscard]] std::size_t all() const { return all_; }
+  /// After a call.
+  void expect_reported(Group& group, const std::string& what) const {
+    for (std::size_t r = 0; r < first_.size(); ++r) {
+      const auto bad = group.layer(static_cast<int>(r)).check().bad_id;
+      ASSERT_EQ(bad.has_value(), !first_[r].empty()) << what << ", rank " << r;
+      if (!bad) continue;
+      EXPECT_TRUE(std::any_of(first_[r].begin(), first_[r].end(),
+                              [&](const BadId& id) { return equal(id, *bad); }))
+          << what << ", rank " << r << " reports token " << bad->token << ", slot " << bad->slot
+          << ", id " << bad->value;
+    }
+  }
+
+ private:
+  std::vector<std::vector<BadId>> first_;  ///< [ranks]
+  std::size_t all_ = 0;
+};
 
 inline Problem random_calls_problem(int ranks) {
   return {.ranks = ranks,
@@ -51,11 +93,12 @@ inline Problem random_calls_problem(int ranks) {
 inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
   const Problem& p = layer.problem();
   std::mt19937 rng(seed);
-  long rows = 0, spoilt = 0;
+  long rows = 0;
+  ExpectedBadIds bad_ids(p.ranks);
   double worst = 0;
   for (int call = 0; call < calls; ++call) {
     ref::RandomInputs inputs = random_case(p, rng);
-    spoilt += call % 10 == 0 ? spoil_ids(inputs, rng) : 0;
+    if (call % 10 == 9) bad_ids.add(spoil_ids(inputs, rng));
     const int blocks[] = {8, 16, 32, 64, 128};
     const KernelConfig config = config_for_block_rows(p, blocks[rng() % 5]);
     ForwardOptions options = with_config(rng() % 4 == 0 ? nullptr : &config);
@@ -65,6 +108,8 @@ inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
     layer.stage(inputs);
     std::vector<std::uint16_t> y;
     ASSERT_NO_THROW(y = layer.run(options)) << what;
+    bad_ids.expect_reported(layer.group(), what);
+    if (::testing::Test::HasFatalFailure()) return;
     ASSERT_EQ(std::count(y.begin(), y.end(), 0xFFFF), 0) << what << ": values left unwritten";
     const std::size_t all = y.size() / static_cast<std::size_t>(p.hidden);
     if (all == 0) continue;
@@ -76,7 +121,7 @@ inline void expect_random_calls(GpuCase& layer, int calls, unsigned seed) {
   }
   const std::string text =
       fmt::format("{} ranks: {} calls, {} tokens, {} ids out of range, worst sampled row {:.1e}\n",
-                  p.ranks, calls, rows, spoilt, worst);
+                  p.ranks, calls, rows, bad_ids.all(), worst);
   std::fputs(text.c_str(), stdout);
 }
 

@@ -1,6 +1,7 @@
 // Small calls on virtual ranks for compute-sanitizer, with deadlines that suit its pace. Run by
 // tools/stage_sanitizer.sh; says whether the results were right.
 #include <cstdio>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 
@@ -19,6 +20,22 @@ struct Arguments {
   std::vector<int> blocks = {8, 16, 32, 64, 128};
   int ctas_per_rank = 2;
 };
+
+/// A call in which every rank has ids out of range: they count as none and are reported.
+bool bad_ids_are_right(GpuCase& layer, ref::RandomInputs inputs, const ForwardOptions& options) {
+  for (ref::RankTokens& rank : inputs.ranks) {
+    if (rank.topk_idx.empty()) return true;
+    rank.topk_idx.front() = inputs.problem.experts;
+    rank.topk_idx.back() = std::numeric_limits<std::int64_t>::min();
+  }
+  layer.stage(inputs);
+  const std::vector<std::uint16_t> y = layer.run(options);
+  bool reported = true;
+  for (int r = 0; r < inputs.problem.ranks; ++r) {
+    reported = reported && layer.group().layer(r).check().bad_id.has_value();
+  }
+  return reported && layer.check_rows(y, inputs, 0, 1).ok();
+}
 
 /// Calls with wrong results.
 int run_layer(const Arguments& arguments, int ranks) {
@@ -46,7 +63,8 @@ int run_layer(const Arguments& arguments, int ranks) {
       CapturedCall graph(layer, options);
       graph.start_replay();
       graph.wait();
-      const bool good = check.ok() && layer.finish_call() == y;
+      const bool replayed = layer.finish_call() == y;
+      const bool good = check.ok() && replayed && bad_ids_are_right(layer, inputs, options);
       wrong += good ? 0 : 1;
       const std::string text =
           fmt::format("{} ranks, {} tokens, blocks of {}: {}, worst row {:.1e}\n", ranks, tokens,

@@ -19,6 +19,30 @@ TEST_P(FusedDispatch, EqualsTheCpu) {
 
 INSTANTIATE_TEST_SUITE_P(Virtual, FusedDispatch, ::testing::Values(1, 2, 4, 8));
 
+TEST(FusedDispatchExperts, TheMostPerRank) {
+  for (const auto& [ranks, shared] : {std::pair{1, 0}, {1, kMaxSharedExperts}, {8, 0}, {8, 1}}) {
+    Problem p = dispatch_problem(ranks);
+    p.experts = kMaxExpertsPerRank * ranks;
+    p.shared_experts = shared;
+    p.top_k = 8;
+    p.hidden = 128;
+    GpuCase gpu(p);
+    DispatchPair pair(gpu);
+    for (const RoutingKind kind :
+         {RoutingKind::uniform, RoutingKind::balanced, RoutingKind::one_rank}) {
+      for (const int tokens : {0, 8, 200}) {  // 200: several route tickets
+        const auto inputs = equal_inputs(p, tokens, {kind}, 3);
+        for (const int block_rows : {8, 128}) {
+          pair.expect_equal(inputs, config_for_block_rows(p, block_rows),
+                            fmt::format("{} ranks, {} shared experts, {} tokens, {}", ranks, shared,
+                                        tokens, ref::name({kind})));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST(FusedDispatchTurns, TakesTurnsWithCallsInTinyRings) {
   Problem p = dispatch_problem(3);
   p.experts = 27;

@@ -36,7 +36,7 @@ class FusedRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(FusedRanks, TokenCountsAndBlocks) {
   GpuCase layer(small_problem(GetParam()));
-  for (const int tokens : {0, 1, 8, 48, 192}) {
+  for (const int tokens : {0, 1, 7, 8, 48, 130, 192}) {
     const auto inputs = equal_inputs(layer.problem(), tokens, {RoutingKind::uniform}, 1);
     for (const int block_rows : kBlocks) {
       expect_reference(layer, inputs, block_rows, fmt::format("{} tokens", tokens));
@@ -77,12 +77,48 @@ TEST_P(FusedRanks, Routings) {
 INSTANTIATE_TEST_SUITE_P(Virtual, FusedRanks, ::testing::Values(1, 2, 4, 8));
 
 TEST(FusedLayer, TopK) {
-  for (const int top_k : {1, 2, 3, 4, 5, 6, 7, 8}) {
+  for (const int top_k : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16}) {
     GpuCase layer(small_problem(4, top_k));
     for (const int block_rows : {16, 128}) {
       expect_reference(layer, equal_inputs(layer.problem(), 33, {RoutingKind::uniform}, 4),
                        block_rows, fmt::format("top {}", top_k));
       if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(FusedLayer, SharedExpertsBesideTheLargestTopK) {
+  for (const auto& [top_k, shared] :
+       {std::pair{12, 4}, {13, 4}, {16, 1}, {16, kMaxSharedExperts}}) {
+    Problem p = small_problem(2, top_k);
+    p.shared_experts = shared;
+    GpuCase layer(p);
+    for (const int block_rows : {8, 128}) {
+      expect_reference(layer, equal_inputs(p, 33, {RoutingKind::masked, 0.1}, 4), block_rows,
+                       fmt::format("top {}, {} shared experts", top_k, shared));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(FusedLayer, TheMostExpertsPerRank) {
+  for (const auto& [ranks, shared] : {std::pair{1, 0}, {1, kMaxSharedExperts}, {8, 1}}) {
+    const Problem p = {.ranks = ranks,
+                       .experts = kMaxExpertsPerRank * ranks,
+                       .top_k = 8,
+                       .hidden = 128,
+                       .intermediate = 128,
+                       .max_tokens_per_rank = 150,
+                       .shared_experts = shared};
+    GpuCase layer(p);
+    for (const auto& [tokens, kind] :
+         {std::pair{20, RoutingKind::uniform}, {150, RoutingKind::skewed}}) {
+      const auto inputs = equal_inputs(p, tokens, {kind}, 4);
+      for (const int block_rows : {8, 32, 128}) {
+        expect_reference(layer, inputs, block_rows,
+                         fmt::format("{} ranks, {} experts, {} shared", ranks, p.experts, shared));
+        if (HasFatalFailure()) return;
+      }
     }
   }
 }

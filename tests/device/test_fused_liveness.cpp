@@ -14,12 +14,6 @@ using ref::RoutingKind;
 
 constexpr auto kHold = 2s;
 
-int num_sms(int device) {
-  int sms = 0;
-  cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
-  return sms;
-}
-
 class FusedLiveness : public ::testing::TestWithParam<int> {
  protected:
   /// Runs a call while `held` SMs are held, and expects the bits of a call on an idle device.
@@ -57,10 +51,10 @@ TEST_P(FusedLiveness, CallsFinishWhileSmsAreHeld) {
       std::vector<std::uint16_t> idle;
       ASSERT_NO_THROW(idle = layer.run(options));
       layer.expect_close(idle, inputs, "idle device");
-      for (const int held : {1, 4, num_sms(0) - ranks}) {
+      for (const int held : {1, 4, sms_of(0) - ranks}) {
         expect_finishes(layer, held, options, idle,
                         fmt::format("{} ranks, {} tokens each, blocks of {}, {} of {} SMs held",
-                                    ranks, tokens, block_rows, held, num_sms(0)));
+                                    ranks, tokens, block_rows, held, sms_of(0)));
         if (HasFatalFailure()) return;
       }
     }
@@ -82,7 +76,7 @@ TEST_P(FusedLiveness, ReplaysFinishWhileSmsAreHeld) {
   ASSERT_NO_THROW(idle = layer.run());
   CapturedCall captured(layer, {}, CapturedCall::Y::cleared);
   {
-    const SmHolder holder(0, num_sms(0) - ranks, kHold);
+    const SmHolder holder(0, sms_of(0) - ranks, kHold);
     for (int replay = 0; replay < 20; ++replay) captured.start_replay();
     captured.wait();
     EXPECT_TRUE(holder.holds()) << "the replays waited for the holder to end";

@@ -41,12 +41,12 @@ TEST(FusedRepeat, ManyCallsInAStreamWithoutWaiting) {
 }
 
 TEST(FusedRepeat, AnyCapacity) {
-  expect_any_capacity({50, 200, 1600},
+  expect_any_capacity({50, 200, 400, 1600},
                       [](const Problem& p) { return std::make_unique<GpuCase>(p); });
 }
 
 TEST(FusedRepeat, AnySmBudget) {
-  for (const int ranks : {1, 2, 8}) {
+  for (const int ranks : {1, 2, 4, 8}) {
     GpuCase layer(repeat_problem(ranks));
     const auto inputs = equal_inputs(layer.problem(), 70, {RoutingKind::uniform}, 13);
     layer.stage(inputs);

@@ -1,7 +1,7 @@
 // One rank's L2 stores, and nothing else, come 50 ms late: the sum waits for them, eager and
 // replayed, and the bits are those of a call in which nothing is late. MEGAMOE_STALE_READINESS: a
-// build whose sum compares with a number that repeats over replays; here the bits must differ, or
-// this test shows nothing.
+// build whose sum compares with a number that repeats over replays; here the bits of a replay must
+// differ, or this test shows nothing.
 #include <algorithm>
 #include <cstdio>
 
@@ -16,6 +16,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLate = 50ms;
+
+/// A call with wrong bits.
+struct WrongCall {
+  std::string what;
+  bool replayed;
+};
 
 class LateStores {
  public:
@@ -32,10 +38,10 @@ class LateStores {
     }
   }
 
-  /// Names of the calls whose bits were wrong while `late` was late.
-  std::vector<std::string> wrong_calls(int late) {
+  /// The calls whose bits were wrong while `late` was late.
+  std::vector<WrongCall> wrong_calls(int late) {
     CapturedCall graph(*layer_, options_);
-    std::vector<std::string> wrong;
+    std::vector<WrongCall> wrong;
     set_late(late, kLate);
     for (std::size_t call = 0; call < 6; ++call) {
       const bool replayed = call % 3 != 0;  // with both inputs
@@ -53,7 +59,7 @@ class LateStores {
       }
       const auto y = layer_->finish_call();
       EXPECT_GE(std::chrono::steady_clock::now() - start, kLate) << what << ": nothing was late";
-      if (y != expected_[call % 2]) wrong.push_back(what);
+      if (y != expected_[call % 2]) wrong.push_back({what, replayed});
     }
     set_late(late, 0ms);
     return wrong;
@@ -78,18 +84,21 @@ void check_late_stores(GpuCase& layer) {
     const KernelConfig config = config_for_block_rows(layer.problem(), block_rows);
     LateStores calls(layer, config);
     for (const int late : {1, 0}) {
-      std::vector<std::string> wrong;
+      std::vector<WrongCall> wrong;
       ASSERT_NO_THROW(wrong = calls.wrong_calls(late)) << "blocks of " << block_rows;
 #if MEGAMOE_STALE_READINESS
-      EXPECT_FALSE(wrong.empty()) << "a sum that does not wait went unnoticed, blocks of "
-                                  << block_rows << ", rank " << late << " late";
-      for (const std::string& call : wrong) {
-        const std::string text = fmt::format("as it should, seen to be wrong: {}\n", call);
+      EXPECT_TRUE(std::any_of(wrong.begin(), wrong.end(),
+                              [](const WrongCall& call) { return call.replayed; }))
+          << "in no replay was a sum that does not wait noticed, blocks of " << block_rows
+          << ", rank " << late << " late, " << wrong.size() << " eager calls wrong";
+      for (const WrongCall& call : wrong) {
+        const std::string text = fmt::format("as it should, seen to be wrong: {}\n", call.what);
         std::fputs(text.c_str(), stdout);
       }
 #else
-      EXPECT_TRUE(wrong.empty()) << "blocks of " << block_rows << ": "
-                                 << fmt::format("{}", fmt::join(wrong, "; "));
+      for (const WrongCall& call : wrong) {
+        ADD_FAILURE() << "wrong, blocks of " << block_rows << ": " << call.what;
+      }
 #endif
     }
   }

@@ -1,5 +1,6 @@
 // The staging kernel against the CPU's staging, bit for bit.
 #include <cstring>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,31 @@ TEST_P(StageKernel, EqualsTheCpuForSpecialValues) {
     x[11 * hidden + i] = static_cast<std::uint16_t>(i * 7919 + 13);
   stage(inputs.ranks[0], inputs.ranks[0].topk_idx, 1.0F);
   expect_equal(40);
+}
+
+TEST_P(StageKernel, KeepsIdsOutOfRangeOfBothWidths) {
+  const auto inputs = equal_inputs(problem(), 9, {ref::RoutingKind::uniform}, 6);
+  const ref::RankTokens& own = inputs.ranks[0];
+  using Narrow = std::numeric_limits<std::int32_t>;
+  using Wide = std::numeric_limits<std::int64_t>;
+  const auto check = [&](const auto& ids) {
+    stage(own, ids, 1.0F);
+    expect_equal(9);
+    const std::vector<std::int64_t> expected(ids.begin(), ids.end());
+    expect_same("ids", gpu_.layer(0).inputs().topk_idx, expected.data(), expected.size());
+  };
+  std::vector<std::int32_t> narrow = own.topk_idx_32();
+  narrow[3] = problem().experts;
+  narrow[4] = -1;
+  narrow[17] = -2;
+  narrow[20] = Narrow::max();
+  narrow[44] = Narrow::min();
+  check(narrow);
+  std::vector<std::int64_t> wide = own.topk_idx;
+  wide[3] = std::int64_t{1} << 32U;  // 0 in its low half
+  wide[20] = Wide::max();
+  wide[44] = Wide::min();
+  check(wide);
 }
 
 INSTANTIATE_TEST_SUITE_P(Hidden, StageKernel, ::testing::Values(128, 640, 2944, 7168));

@@ -115,8 +115,7 @@ std::string side_stream_holds_sms(const JoinOptions& join) {
       ref::random_inputs(p, std::vector<int>(2, 60), {ref::RoutingKind::uniform}, 3);
   rank->stage(inputs);
   rank->run();
-  int sms = 0;
-  cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, join.rank), "SMs");
+  const int sms = sms_of(join.rank);
   for (const int held : {1, sms / 2, sms - 1}) {
     SmHolder holder(join.rank, held, 20s);
     ForwardOptions options;

@@ -32,7 +32,7 @@ class TwoGpus : public ::testing::Test {
 };
 
 TEST_F(TwoGpus, TokenCountsAndBlocks) {
-  for (const int tokens : {0, 1, 8, 48, 192}) {
+  for (const int tokens : {0, 1, 7, 8, 48, 130, 192}) {
     const auto inputs = equal_inputs(case_.problem(), tokens, {RoutingKind::uniform}, 1);
     for (const int block_rows : {8, 16, 32, 64, 128}) {
       const KernelConfig config = config_for_block_rows(case_.problem(), block_rows);
@@ -64,7 +64,8 @@ TEST(TwoGpusShapes, HiddenIntermediateAndTopK) {
   struct Shape {
     int hidden, intermediate, top_k;
   };
-  for (const Shape& shape : {Shape{128, 128, 1}, Shape{768, 1408, 8}, Shape{3584, 640, 4}}) {
+  for (const Shape& shape :
+       {Shape{128, 128, 1}, Shape{256, 128, 16}, Shape{768, 1408, 8}, Shape{3584, 640, 4}}) {
     Problem p = repeat_problem(2);
     p.top_k = shape.top_k;
     p.experts = 16;
@@ -100,7 +101,7 @@ TEST_F(TwoGpus, BitwiseEqualOverRepeatsSkewAndBudget) {
         ASSERT_EQ(case_.finish_call(), first) << "rank " << late << " late";
       }
     }
-    for (const int sms : {132, 32, 1}) {
+    for (const int sms : {132, 100, 32, 1}) {
       options.num_sms = sms;
       ASSERT_EQ(case_.run(options), first) << sms << " SMs";
     }

@@ -17,7 +17,7 @@ TEST(TwoGpusMany, TwoHundredThousandSmallCalls) {
 }
 
 TEST(TwoGpusMany, AnyCapacity) {
-  expect_any_capacity({50, 400}, [](const Problem& p) {
+  expect_any_capacity({50, 200, 400}, [](const Problem& p) {
     return std::make_unique<GpuCase>(p, std::vector<int>{0, 1});
   });
 }

@@ -12,6 +12,8 @@ std::unique_ptr<GpuCase> on_two_gpus(const Problem& p) {
 }
 
 TEST(TwoGpusValues, ThousandsOfTokens) { check_large_counts(2, on_two_gpus); }
+TEST(TwoGpusValues, MoreTokensThanTicketsAreSmallFor) { check_many_tokens(2, on_two_gpus); }
+TEST(TwoGpusValues, GroupsOfEightBlocks) { check_prefill_groups(2, on_two_gpus); }
 TEST(TwoGpusValues, Clamps) { check_clamps(2, on_two_gpus); }
 TEST(TwoGpusValues, SpecialTokensAndExperts) { check_special_tokens(2, on_two_gpus); }
 TEST(TwoGpusValues, ModelShapes) { check_models(2, on_two_gpus); }
