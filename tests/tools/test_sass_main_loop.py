@@ -1,5 +1,6 @@
 """The check of the main loops' disassembly sees what delays the tensor core, and only inside groups."""
 
+import subprocess
 import sys
 import unittest
 from pathlib import Path
@@ -48,6 +49,43 @@ class SassMainLoop(unittest.TestCase):
             found(PRODUCT, "WARPGROUP.DEPBAR.LE gsb0, 0x0", "FFMA R1, R1, R1, R1", PRODUCT),
             ([1, 1], {}),
         )
+
+    def test_products_of_scales_are_counted(self) -> None:
+        self.assertEqual(
+            found(PRODUCT, "FMUL R1, R2.reuse, R3", "FMUL R1, R2, R3", PRODUCT), ([2], {"FMUL": 2})
+        )
+
+    def run_gate(self, text: list[str], *arguments: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, sass_main_loop.__file__, *arguments],
+            input="\n".join(text),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.returncode, done.stdout
+
+    def test_products_of_scales_have_a_limit(self) -> None:
+        four = dump(PRODUCT, *["FMUL R1, R2, R3"] * 4, PRODUCT)
+        five = dump(PRODUCT, *["FMUL R1, R2, R3"] * 5, PRODUCT)
+        self.assertEqual(self.run_gate(four)[0], 0)
+        self.assertEqual(self.run_gate(five)[0], 1)
+        self.assertEqual(self.run_gate(five, "--fmul", "5")[0], 0)
+
+    def test_all_expected_functions_and_no_others_must_be_there(self) -> None:
+        one = dump(PRODUCT, PRODUCT)
+        other = [line.replace("kernel", "other_kernel") for line in one]
+        idle = [line.replace("kernel", "idle_kernel") for line in dump("FFMA R1, R1, R1, R1")]
+        self.assertEqual(self.run_gate(one + idle, "--expect", "kernel")[0], 0)
+        for text, parts, says in [
+            (one, ["kernel", "other"], "0 functions with matrix instructions named other"),
+            (one + other, ["kernel"], "2 functions with matrix instructions named kernel"),
+            (one + other, ["other"], "nobody expects matrix instructions in kernel"),
+            (one + idle, ["kernel", "idle"], "0 functions with matrix instructions named idle"),
+        ]:
+            status, printed = self.run_gate(text, "--expect", *parts)
+            self.assertEqual(status, 1, parts)
+            self.assertIn(says, printed)
 
     def test_no_products(self) -> None:
         self.assertEqual(found("FFMA R1, R1, R1, R1"), ([], {}))

@@ -2,13 +2,16 @@
 """Checks that nothing but uniform arithmetic sits between the matrix instructions of a group.
 
 usage: cuobjdump -sass FILE | tools/gates/sass_main_loop.py [--function PART] [--fmul N]
+                                                             [--expect PART...]
 
 Reads a disassembly. A group is a run of QGMMA or HGMMA that no WARPGROUP.ARRIVE, DEPBAR, branch or
 barrier interrupts; between two of a group R2UR, LDS, LDG, FFMA, SHFL and the local-memory
-instructions are forbidden (they delay the tensor core), and FMUL beyond N per group (default 4: the
-compiler puts a few products of scales behind a group's first instruction, which hides them). Prints
-one line per function with its groups and what was found; exit status 1 if anything forbidden was
-found, or if no function had a group.
+instructions are forbidden: they delay the tensor core. FMUL is allowed, up to N per group of the
+function on average (default 4): a stage's scales of tokens and weights are multiplied with each other,
+four products for the four kinds of a thread's accumulators, and the compiler puts them behind a
+group's first instruction, which runs meanwhile. Prints one line per function with its groups and what
+was found. Exit status 1 if anything forbidden was found; if no function had a group; or, with --expect,
+unless each PART is in the name of exactly one function with groups and each such function has a PART.
 """
 
 import argparse
@@ -63,6 +66,17 @@ def inspect(opcodes):
     return groups, found
 
 
+def unexpected(names, parts):
+    """What is wrong with the names of the functions that have groups, a line each."""
+    lines = []
+    for part in parts:
+        count = sum(part in name for name in names)
+        if count != 1:
+            lines.append(f"{count} functions with matrix instructions named {part} instead of 1")
+    others = [name for name in names if not any(part in name for part in parts)]
+    return lines + [f"nobody expects matrix instructions in {name}" for name in others]
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -71,15 +85,18 @@ def main():
     parser.add_argument(
         "--function", default="", help="only functions whose mangled name contains this"
     )
+    parser.add_argument(
+        "--expect", nargs="+", metavar="PART", help="parts of the names of all that must be found"
+    )
     arguments = parser.parse_args()
-    checked, bad = 0, 0
+    checked, bad = [], 0
     for name, opcodes in functions(sys.stdin):
         if arguments.function not in name:
             continue
         groups, found = inspect(opcodes)
         if not groups:
             continue
-        checked += 1
+        checked.append(name)
         bad += any(found[op] for op in FORBIDDEN) or found["FMUL"] > arguments.fmul * len(groups)
         sizes = ", ".join(
             f"{count} of {size}" for size, count in sorted(collections.Counter(groups).items())
@@ -88,6 +105,9 @@ def main():
         print(f"{verdict:20s} {sum(groups)} products in groups: {sizes}; {name}")
     if not checked:
         print("no function with matrix instructions")
+    for line in unexpected(checked, arguments.expect) if arguments.expect else []:
+        print(line)
+        bad += 1
     return 1 if bad or not checked else 0
 
 
