@@ -41,7 +41,12 @@ struct Agreement {
 /// Compares y [rows, hidden] with the model. Throws Error when the sizes do not fit.
 Agreement agree(std::span<const std::uint16_t> y, const TensorCoreOutput& model, int hidden);
 
-/// How far y of a right kernel may be from `exact`, the reference's y [rows, hidden].
+/// What bounds_on_gpu never exceeds for `rows` rows, whatever model and reference say: a model that
+/// is itself wrong, or doubts everything, must not let everything pass.
+Bounds most_on_gpu(std::size_t rows);
+
+/// How far y of a right kernel may be from `exact`, the reference's y [rows, hidden]; at most
+/// most_on_gpu.
 Bounds bounds_on_gpu(const TensorCoreOutput& model, std::span<const std::uint16_t> exact,
                      int hidden);
 

@@ -212,6 +212,32 @@ TEST(GpuBounds, NothingAcceptsNaNWhereTheModelIsFiniteOrAnotherSize) {
   EXPECT_THAT(error_of([&] { agree(y, model, 128); }), HasSubstr("511"));
 }
 
+TEST(GpuBounds, AWrongModelLetsNothingPassThatIsFarFromTheReference) {
+  const Case c(small_problem(1, 4, 2, 128, 128), 64, {RoutingKind::uniform}, 5);
+  const std::vector<std::uint16_t> exact = c.exact();
+  const TensorCoreOutput right = c.model();
+  const Bounds most = most_on_gpu(c.rows.size());
+  EXPECT_LT(most.diff, 1e-3);
+  EXPECT_LT(most_on_gpu(1).diff, 0.05);
+  const Bounds tight = bounds_on_gpu(right, exact, 128);
+  EXPECT_LT(tight.diff, most.diff / 2);
+  EXPECT_LT(tight.worst_row, most.worst_row / 2);
+
+  TensorCoreOutput garbage = right;
+  for (std::uint16_t& value : garbage.y) value = static_cast<std::uint16_t>(value ^ 0x8000U);
+  TensorCoreOutput doubtful = right;
+  for (double& doubt : doubtful.doubt) doubt = 1e30;
+  TensorCoreOutput undefined = right;
+  for (double& doubt : undefined.doubt) doubt = std::numeric_limits<double>::quiet_NaN();
+  for (const TensorCoreOutput& model : {garbage, doubtful, undefined}) {
+    const Bounds bounds = bounds_on_gpu(model, exact, 128);
+    EXPECT_LE(bounds.diff, most.diff);
+    EXPECT_LE(bounds.worst_row, most.worst_row);
+    const GpuCheck check = {agree(garbage.y, model, 128), compare(garbage.y, exact, 128), bounds};
+    EXPECT_FALSE(check.ok());
+  }
+}
+
 TEST(GpuBounds, NanOfATokenIsExpectedInItsRow) {
   Case c(small_problem(1, 4, 2, 128, 128), 4, {RoutingKind::uniform}, 5);
   RankTokens& tokens = c.inputs.ranks[0];
