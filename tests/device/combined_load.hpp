@@ -14,7 +14,7 @@ namespace megamoe {
 /// with eager prefill calls of changing counts, while another stream runs other kernels.
 class CombinedLoad {
  public:
-  explicit CombinedLoad(GpuCase& layer) : layer_(&layer), rng_(3) {
+  explicit CombinedLoad(GpuCase& layer) : layer_(&layer), rng_(3), times_(layer.device(0), 2) {
     std::set<int> devices;
     for (int r = 0; r < layer.problem().ranks; ++r) devices.insert(layer.device(r));
     for (const int device : devices) sides_.push_back(std::make_unique<SideLoad>(device));
@@ -45,11 +45,14 @@ class CombinedLoad {
       EXPECT_TRUE(side->results_unchanged()) << "the other stream's results changed";
     }
     EXPECT_GT(kernels, static_cast<std::size_t>(steps / 100)) << "the other stream hardly ran";
+    // A call's CTAs leave no room for other blocks on their SMs, but they start and end one by one.
+    EXPECT_GT(overlapped_, compared_ / 20)
+        << "of " << compared_ << " calls that were looked at; the other stream ran between calls";
     const std::string text = fmt::format(
         "{} ranks: {} steps ({} replays) in {:.1f} s, {:.0f} steps/s, {:.0f} tokens/s, beside {} "
-        "other kernels; {} steps compared\n",
+        "other kernels; {} steps compared, {} of them while other kernels' blocks ran\n",
         layer_->problem().ranks, steps, replays, took.count(), steps / took.count(),
-        static_cast<double>(tokens) / took.count(), kernels, compared_);
+        static_cast<double>(tokens) / took.count(), kernels, compared_, overlapped_);
     std::fputs(text.c_str(), stdout);
   }
 
@@ -105,6 +108,7 @@ class CombinedLoad {
     layer_->start_upload(input.on_gpu);
     if (look)
       for (int r = 0; r < layer_->problem().ranks; ++r) layer_->clear_y(r);
+    if (look) stamp(0);
     if (input.graph != nullptr) {
       input.graph->start_replay();
     } else {
@@ -112,6 +116,7 @@ class CombinedLoad {
       layer_->start_call_only();
     }
     if (!look) return;
+    stamp(1);
     // A replay is not known to the layer: the stream is.
     input.graph != nullptr ? input.graph->wait() : layer_->group().synchronize();
     std::vector<std::uint16_t> y;
@@ -119,6 +124,13 @@ class CombinedLoad {
     ASSERT_EQ(y, input.expected) << "a step of " << input.tokens << " tokens, "
                                  << (input.graph != nullptr ? "replayed" : "eager");
     ++compared_;
+    const std::vector<unsigned long long> times = times_.download();
+    overlapped_ += sides_.front()->ran_between(times[0], times[1]) ? 1 : 0;
+  }
+  /// On the first rank's device, whose other stream is the first one too.
+  void stamp(std::size_t which) {
+    const cuda::DeviceGuard guard(layer_->device(0));
+    cuda::check(launch_side_stamp(times_.data() + which, layer_->stream(0)), "a time stamp");
   }
 
   GpuCase* layer_;
@@ -126,7 +138,8 @@ class CombinedLoad {
   std::vector<std::unique_ptr<SideLoad>> sides_;
   std::vector<std::unique_ptr<CapturedCall>> graphs_;
   std::vector<Input> decode_, prefill_;
-  int compared_ = 0;
+  GpuArray<unsigned long long> times_;  ///< before and after a call that is looked at
+  int compared_ = 0, overlapped_ = 0;
 };
 
 inline constexpr int kCombinedSteps = 12'000;

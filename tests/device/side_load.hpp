@@ -20,6 +20,7 @@ class SideLoad {
         b_(device, std::span<const std::uint16_t>(random_matrix(2))),
         attention_(device, kSideHeads),
         product_(device, kSideSize * kSideSize),
+        times_(device, done_.size()),
         stream_(device) {
     const cuda::DeviceGuard guard(device);
     for (cudaEvent_t& event : done_)
@@ -48,6 +49,15 @@ class SideLoad {
   }
   void wait() { cuda::check(cudaStreamSynchronize(stream_.get()), "side load"); }
   [[nodiscard]] std::size_t kernels() const { return started_; }
+  /// True if blocks of one of the last kernels ran between two times of this device's clock.
+  [[nodiscard]] bool ran_between(unsigned long long begin, unsigned long long end) const {
+    for (const SideTimes& times : times_.download()) {
+      if (times.begin >= end || times.begin == 0) continue;
+      // Without an end no block has ended yet.
+      if (times.end > begin || times.end == 0) return true;
+    }
+    return false;
+  }
   /// True if the last results are those of the first kernels.
   [[nodiscard]] bool results_unchanged() const {
     return attention_.download() == first_attention_ && product_.download() == first_product_;
@@ -55,8 +65,11 @@ class SideLoad {
 
  private:
   void start(std::size_t kind) {
-    cuda::check(kind == 0 ? launch_side_attention(cache_.data(), attention_.data(), stream_.get())
-                          : launch_side_gemm(a_.data(), b_.data(), product_.data(), stream_.get()),
+    SideTimes* const times = times_.data() + started_ % done_.size();
+    cuda::check(launch_side_clear(times, stream_.get()), "side load");
+    cuda::check(kind == 0
+                    ? launch_side_attention(cache_.data(), attention_.data(), times, stream_.get())
+                    : launch_side_gemm(a_.data(), b_.data(), product_.data(), times, stream_.get()),
                 "side load");
   }
   static std::vector<float> random_floats() {
@@ -73,13 +86,14 @@ class SideLoad {
     return values;
   }
 
+  std::array<cudaEvent_t, 4> done_ = {};
+  std::size_t started_ = 0;
   int device_;
   GpuArray<float> cache_;
   GpuArray<std::uint16_t> a_, b_;
   GpuArray<float> attention_, product_;
+  GpuArray<SideTimes> times_;  ///< of the kernels that may be on their way
   GpuStream stream_;
-  std::array<cudaEvent_t, 4> done_ = {};
-  std::size_t started_ = 0;
   std::vector<float> first_attention_, first_product_;
 };
 

@@ -6,10 +6,27 @@
 namespace megamoe {
 namespace {
 
+__device__ unsigned long long global_time() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
+__device__ void note_begin(SideTimes* times) {
+  if (threadIdx.x == 0) atomicMin(&times->begin, global_time());
+}
+/// After a barrier that all of the block's threads reach at its end.
+__device__ void note_end(SideTimes* times) {
+  if (threadIdx.x == 0) atomicMax(&times->end, global_time());
+}
+
+__global__ void side_clear(SideTimes* times) { *times = {~0ULL, 0}; }
+__global__ void side_stamp(unsigned long long* now) { *now = global_time(); }
+
 constexpr int kAttentionThreads = 256;
 
 __global__ void __launch_bounds__(kAttentionThreads)
-    side_attention(const float4* __restrict__ cache, float* __restrict__ out) {
+    side_attention(const float4* __restrict__ cache, float* __restrict__ out, SideTimes* times) {
+  note_begin(times);
   const int pieces = kSideHeadBytes / 16;
   const float4* head = cache + static_cast<long long>(blockIdx.x) * pieces;
   float largest = -1e30F, sum = 0, value = 0;
@@ -30,6 +47,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
     for (const float part : parts) total += part;
     out[blockIdx.x] = total;
   }
+  note_end(times);
 }
 
 constexpr int kTile = 128, kDepth = 64, kGemmThreads = 256;
@@ -38,8 +56,9 @@ constexpr int kGemmShared = 100 * 1024;
 /// 128 x 128 of the product: eight warps of 32 x 64.
 __global__ void __launch_bounds__(kGemmThreads)
     side_gemm(const __nv_bfloat16* __restrict__ a, const __nv_bfloat16* __restrict__ b,
-              float* __restrict__ out) {
+              float* __restrict__ out, SideTimes* times) {
   using namespace nvcuda;
+  note_begin(times);
   extern __shared__ __align__(128) unsigned char shared[];
   auto* tile_a = reinterpret_cast<__nv_bfloat16*>(shared);
   auto* tile_b = tile_a + kTile * kDepth;
@@ -72,22 +91,36 @@ __global__ void __launch_bounds__(kGemmThreads)
       wmma::store_matrix_sync(
           out + (first_row + row + 16 * i) * kSideSize + first_column + column + 16 * j, sums[i][j],
           kSideSize, wmma::mem_row_major);
+  __syncthreads();
+  note_end(times);
 }
 
 }  // namespace
 
-cudaError_t launch_side_attention(const void* cache, float* out, cudaStream_t stream) {
-  side_attention<<<kSideHeads, kAttentionThreads, 0, stream>>>(static_cast<const float4*>(cache),
-                                                               out);
+cudaError_t launch_side_clear(SideTimes* times, cudaStream_t stream) {
+  side_clear<<<1, 1, 0, stream>>>(times);
   return cudaGetLastError();
 }
 
-cudaError_t launch_side_gemm(const void* a, const void* b, float* out, cudaStream_t stream) {
+cudaError_t launch_side_stamp(unsigned long long* now, cudaStream_t stream) {
+  side_stamp<<<1, 1, 0, stream>>>(now);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_side_attention(const void* cache, float* out, SideTimes* times,
+                                  cudaStream_t stream) {
+  side_attention<<<kSideHeads, kAttentionThreads, 0, stream>>>(static_cast<const float4*>(cache),
+                                                               out, times);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_side_gemm(const void* a, const void* b, float* out, SideTimes* times,
+                             cudaStream_t stream) {
   const cudaError_t error =
       cudaFuncSetAttribute(side_gemm, cudaFuncAttributeMaxDynamicSharedMemorySize, kGemmShared);
   if (error != cudaSuccess) return error;
   side_gemm<<<dim3(kSideSize / kTile, kSideSize / kTile), kGemmThreads, kGemmShared, stream>>>(
-      static_cast<const __nv_bfloat16*>(a), static_cast<const __nv_bfloat16*>(b), out);
+      static_cast<const __nv_bfloat16*>(a), static_cast<const __nv_bfloat16*>(b), out, times);
   return cudaGetLastError();
 }
 
