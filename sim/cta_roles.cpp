@@ -7,6 +7,7 @@
 
 namespace megamoe::sim {
 
+using protocol::Phase;
 using protocol::tag_of;
 
 bool CtaRoles::pull(SimCall& c, CtaShared& shared, Work& work) {
@@ -38,7 +39,7 @@ bool push_done(SimCall& c, CtaShared& shared, u64& at, const TileInfo& tile) {
   const u64 slot = at % CtaShared::kDoneSlots;
   CtaShared::Done& done = shared.done[slot];
   if (!is(c, Mutant::done_slot_not_awaited) &&
-      !wait_barrier(c, done.empty, at / CtaShared::kDoneSlots))
+      !wait_barrier(c, done.empty, at / CtaShared::kDoneSlots, Phase::tile_room))
     return false;
   fill_shared(c, CellKind::done_slot, slot, at);
   done.info = tile;
@@ -50,7 +51,8 @@ bool push_done(SimCall& c, CtaShared& shared, u64& at, const TileInfo& tile) {
 bool pop_done(SimCall& c, CtaShared& shared, u64& at, TileInfo& tile) {
   const u64 slot = at % CtaShared::kDoneSlots;
   CtaShared::Done& done = shared.done[slot];
-  if (!wait_barrier(c, done.full, at / CtaShared::kDoneSlots + 1)) return false;
+  if (!wait_barrier(c, done.full, at / CtaShared::kDoneSlots + 1, Phase::finished_tile))
+    return false;
   expect_shared(c, CellKind::done_slot, slot, at);
   tile = done.info;
   arrive(c, done.empty);
@@ -79,7 +81,8 @@ void store_results(Work& work, const TileInfo& tile, const std::vector<u64>& row
 bool consume_tiles(SimCall& c, CtaShared& shared, Work& work, u64& finished) {
   u64 at = 0;
   const auto wait_full = [&] {
-    return wait_barrier(c, shared.stage(at).full, 2 * (shared.round(at) + 1));
+    return wait_barrier(c, shared.stage(at).full, 2 * (shared.round(at) + 1), Phase::full_stage,
+                        &shared.closed);
   };
   for (;;) {
     if (!wait_full()) return false;
@@ -105,6 +108,7 @@ bool consume_tiles(SimCall& c, CtaShared& shared, Work& work, u64& finished) {
 bool CtaRoles::math(SimCall& c, CtaShared& shared, Work& work) {
   u64 finished = 0;
   const bool ok = consume_tiles(c, shared, work, finished);
+  if (is(c, Mutant::end_not_pushed)) return ok;
   TileInfo end;
   end.end = true;
   return push_done(c, shared, finished, end) && ok;

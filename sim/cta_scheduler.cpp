@@ -84,8 +84,13 @@ void TileScheduler::start_acts(u64 at) {
   c_.env.machine().async_arrive(c_.env.agent(), &stage.full);
 }
 
+bool TileScheduler::wait_free() {
+  return wait_barrier(c_, shared_.stage(at_).empty, shared_.round(at_),
+                      protocol::Phase::free_stage);
+}
+
 bool TileScheduler::start_stage() {
-  if (!wait_barrier(c_, shared_.stage(at_).empty, shared_.round(at_))) return false;
+  if (!wait_free()) return false;
   start_weights();
   start_acts(at_ - 1);
   return true;
@@ -102,7 +107,7 @@ void TileScheduler::tell_end() {
 bool TileScheduler::bring(u32 ticket) {
   tile_ = info_of(ticket);
   first_ = at_;
-  if (!wait_barrier(c_, shared_.stage(at_).empty, shared_.round(at_))) return false;
+  if (!wait_free()) return false;
   start_weights();
   const bool there = ready_ || wait(conditions_of(ticket));
   ready_ = false;
@@ -132,8 +137,9 @@ bool TileScheduler::load() {
 }
 
 bool TileScheduler::load_end() {
+  if (is(c_, Mutant::end_not_loaded)) return true;
   CtaShared::Stage& stage = shared_.stage(at_);
-  if (!wait_barrier(c_, stage.empty, shared_.round(at_))) return false;
+  if (!wait_free()) return false;
   fill_shared(c_, CellKind::stage, at_ % shared_.shape.stages, at_);
   stage.info.end = true;
   arrive(c_, stage.full);
@@ -142,6 +148,20 @@ bool TileScheduler::load_end() {
 }
 
 bool TileScheduler::run() {
+  if (bring_all()) return true;
+  if (is(c_, Mutant::consumers_not_told) || is(c_, Mutant::barrier_wait_unbounded)) return false;
+  // What was started has landed before the CTA ends, and before math is told that no more comes.
+  const u64 stages = shared_.shape.stages;
+  for (u64 at = at_ > stages ? at_ - stages : 0; at < at_; ++at) {
+    if (!wait_barrier(c_, shared_.stage(at).full, 2 * (shared_.round(at) + 1),
+                      protocol::Phase::copies))
+      return false;
+  }
+  arrive(c_, shared_.closed);
+  return false;
+}
+
+bool TileScheduler::bring_all() {
   const bool out_of_order = is(c_, Mutant::tickets_out_of_order);
   u32 ticket = claim();
   while (ticket < schedule_.num_tickets()) {

@@ -17,7 +17,7 @@ class TileScheduler {
   TileScheduler(SimCall& c, CtaShared& shared, Work& work)
       : c_(c), shared_(shared), work_(work), schedule_(c.g, shared.plan.plan().num_blocks()) {}
 
-  /// False: a wait gave up.
+  /// False: a wait gave up. Math then finds the ring closed.
   bool run();
 
  private:
@@ -41,6 +41,8 @@ class TileScheduler {
   bool wait(Conditions conditions);
   bool bring(u32 ticket);
   bool load();
+  bool bring_all();
+  bool wait_free();
   bool start_stages(u32 left);
   void start_weights();
   void start_acts(u64 at);

@@ -10,15 +10,21 @@ bool has_arrived(SimCall& c, const u64& barrier, u64 target) {
   return c.env.load<Order::acquire, Scope::cta>(&barrier) >= target;
 }
 
-bool wait_barrier(SimCall& c, const u64& barrier, u64 target) {
+bool wait_barrier(SimCall& c, const u64& barrier, u64 target, protocol::Phase phase,
+                  const u64* closed) {
   const bool patient = is(c, Mutant::barrier_wait_unbounded) || is(c, Mutant::no_deadline);
-  const u64 patience = 2 * c.deadline_ns + c.deadline_ns / 2;
+  const u64 patience = protocol::inner_patience_ns(phase, c.deadline_ns, c.deadline_ns / 2);
   u64 started = 0;
   while (!has_arrived(c, barrier, target)) {
     const u64 now = c.env.now();
     if (started == 0) started = now;
-    if (!patient && now - started > patience) return false;
-    c.env.machine().pause(c.env.agent(), 1);
+    const bool expired = !patient && now - started > patience;
+    if (expired || (closed != nullptr && has_arrived(c, *closed, 1))) {
+      if (has_arrived(c, barrier, target)) return true;
+      protocol::raise_inner_fault(c, phase, c.g.rank, 0);
+      return false;
+    }
+    c.env.machine().pause(c.env.agent(), closed != nullptr ? 2 : 1);
   }
   return true;
 }

@@ -54,6 +54,7 @@ struct CtaShared {
 
   protocol::PlanStorage plan;  ///< written before the roles part
   CtaShape shape;
+  u64 closed = 0;  ///< one arrival of a scheduler that has given up: no stage comes any more
   std::array<Stage, kMaxStages> ring;
   std::array<Done, kDoneSlots> done;
 };
@@ -65,8 +66,10 @@ void arrive(SimCall& c, u64& barrier);
 /// One look at a barrier.
 [[nodiscard]] bool has_arrived(SimCall& c, const u64& barrier, u64 target);
 /// Waits for `target` arrivals. It does not look at the abort word: the role that should arrive
-/// does, and tells. False: patience ran out, which is longer than the deadline of those waits.
-[[nodiscard]] bool wait_barrier(SimCall& c, const u64& barrier, u64 target);
+/// does, and tells. False: patience of this phase ran out, or `closed`, where there is one, has its
+/// arrival and the barrier still has not; then the fault is raised, unless the call is over.
+[[nodiscard]] bool wait_barrier(SimCall& c, const u64& barrier, u64 target, protocol::Phase phase,
+                                const u64* closed = nullptr);
 
 /// The copy of a tile's K or info that a stage or a slot of the done ring holds, for races in
 /// shared memory: who writes says which one it is, who reads what it expects.

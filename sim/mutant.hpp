@@ -80,6 +80,8 @@ enum class Mutant : unsigned char {
   abort_not_checked,
   consumers_not_told,
   barrier_wait_unbounded,
+  end_not_loaded,
+  end_not_pushed,
   no_deadline,
   reset_keeps_abort,
   // Stronger than the model needs; see spare_rules().

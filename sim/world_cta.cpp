@@ -145,6 +145,7 @@ void World::name_barriers(const CtaShared& shared, u32 rank, u32 cta) {
     name(done.full);
     name(done.empty);
   }
+  name(shared.closed);
 }
 
 }  // namespace megamoe::sim

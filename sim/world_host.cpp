@@ -97,8 +97,10 @@ std::string World::why_given_up(const Group& g, u32 rank) {
   WordMemory& words = machine_->words();
   const u64 word = words.latest(words.find(g.memory[rank].abort_word(rank)));
   if (tag_of(word) != g.generation) return "";
-  static constexpr const char* kPhases[] = {"none", "start", "counted",  "counts",  "entry", "pool",
-                                            "rows", "act",   "l1 tiles", "arrived", "caller"};
+  static constexpr const char* kPhases[] = {
+      "none",   "start",      "counted",    "counts",       "entry",  "pool",
+      "rows",   "act",        "l1 tiles",   "arrived",      "caller", "tile room",
+      "copies", "free stage", "full stage", "finished tile"};
   return ": rank " + std::to_string(protocol::abort_rank(word)) + " gave up waiting for " +
          kPhases[static_cast<std::size_t>(protocol::abort_phase(word))];
 }

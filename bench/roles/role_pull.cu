@@ -65,7 +65,10 @@ __global__ void pull_role(const PullParams p) {
                                .block_rows = p.block_rows};
     bool ok = true;
     if constexpr (kBulk) {
-      ok = pull_rows_by_bulk(staging, row_source, count, target, policy, patience, lane);
+      const PulledSoFar pulled =
+          pull_rows_by_bulk(staging, row_source, count, target, policy, patience, lane);
+      ok = pulled.rows == count;
+      if (!ok && lane == 0) staging.drain(pulled.in_flight, patience);
     } else {
       for (int i = 0; i < count; ++i) {
         pull_row_by_loads(row_source(i).x, target.x + static_cast<std::int64_t>(i) * p.hidden,

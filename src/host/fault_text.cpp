@@ -55,8 +55,24 @@ std::string awaited(Phase phase, u32 peer, u64 index) {
       return fmt::format("the contributions of rank {}", peer);
     case Phase::caller:
       return "the caller of abort()";
+    case Phase::tile_room:
+      return "room for a finished tile, from the publisher of its CTA";
+    case Phase::copies:
+      return fmt::format("copies of rank {}'s rows for block {}", peer, index);
+    case Phase::free_stage:
+      return fmt::format("stage {} of its CTA's ring, from math", index);
+    case Phase::full_stage:
+      return "a stage of its CTA's ring, from the scheduler";
+    case Phase::finished_tile:
+      return fmt::format("finished tile {} of its CTA, from math", index);
   }
   return "an unknown phase";
+}
+
+/// Waits of a role for another one of its CTA, or for its own copies: no words to compare.
+bool is_inner(Phase phase) {
+  return phase == Phase::tile_room || phase == Phase::copies || phase == Phase::free_stage ||
+         phase == Phase::full_stage || phase == Phase::finished_tile;
 }
 
 /// The last call whose counts rank `src` published here.
@@ -91,9 +107,10 @@ std::string own_record(const LayerState& s) {
         "Layer",
         r.rank, r.epoch, r.seen, r.expected);
   }
-  std::string text = fmt::format(
-      "rank {}, call {}: the {} of CTA {} gave up waiting for {} (expected {}, seen {})", r.rank,
-      r.epoch, role_name(r.role), r.cta, awaited(r.phase, r.peer, r.index), r.expected, r.seen);
+  std::string text =
+      fmt::format("rank {}, call {}: the {} of CTA {} gave up waiting for {}", r.rank, r.epoch,
+                  role_name(r.role), r.cta, awaited(r.phase, r.peer, r.index));
+  if (!is_inner(r.phase)) text += fmt::format(" (expected {}, seen {})", r.expected, r.seen);
   if (r.phase == Phase::counts && protocol::tag_of(r.seen) != r.epoch - 2 &&
       protocol::tag_of(r.seen) != 0) {
     return text + fmt::format(

@@ -37,6 +37,7 @@ MEGAMOE_DEVICE void enter_call(CtaState& state, const FusedParams& params) {
     const std::uint64_t first_deadline_ns = own->first_deadline_ns;
     const std::uint64_t deadline_ns = own->deadline_ns;
     state.failed = 0;
+    state.math_gave_up = protocol::Phase::none;
     for (u32& traced : state.traced) traced = 0;
     state.launch_ranks = params.launch_ranks;
     state.maps = &params.maps;
@@ -77,7 +78,11 @@ MEGAMOE_DEVICE bool run_scheduler(const Plan& plan, CtaState& state, DeviceCall&
   if (state.rank.snapshot.x != nullptr) {
     ok = snapshot_blocks(state, c, first, static_cast<protocol::u32>(lane));
     RingPosition at;
-    if (lane == 0) ok = load_end(plan.ring(), at, inner_patience(state)) && ok;
+    constexpr protocol::Phase kPhase = protocol::Phase::free_stage;
+    if (lane == 0 && !load_end(plan.ring(), at, inner_patience(state, kPhase))) {
+      protocol::raise_inner_fault(c, kPhase, c.g.rank, 0);
+      ok = false;
+    }
   } else {
     const auto ring = plan.ring();
     ok = Scheduler(ring, state, c, trace).run(first);
@@ -93,19 +98,23 @@ MEGAMOE_DEVICE bool run_courier(const Plan& plan, CtaState& state, DeviceCall& c
   if constexpr (Plan::kBulkPull) {
     auto staging = plan.staging(warp);
     const ptx::CachePolicy policy = ptx::evict_first_policy();
-    const ptx::Patience patience{state.deadline_ns};
-    return courier.run(first, [&](const auto& rows, int count, const PullTarget& target) {
-      return pull_rows_by_bulk(staging, rows, count, target, policy, patience, ptx::lane_id());
+    const auto copy = [&](const auto& rows, int count, const PullTarget& target) {
+      return pull_rows_by_bulk(staging, rows, count, target, policy,
+                               inner_patience(state, protocol::Phase::copies), ptx::lane_id());
+    };
+    return courier.run(first, copy, [&](int in_flight) {
+      staging.drain(in_flight, inner_patience(state, protocol::Phase::free_stage));
     });
   } else {
-    return courier.run(first, [&](const auto& rows, int count, const PullTarget& target) {
+    const auto copy = [](const auto& rows, int count, const PullTarget& target) {
       for (int i = 0; i < count; ++i) {
         pull_row_by_loads(rows(i).x, target.x + static_cast<std::int64_t>(i) * target.row_bytes,
                           target.row_bytes, ptx::lane_id());
       }
       pull_scales(rows, count, target, ptx::lane_id());
-      return true;
-    });
+      return PulledSoFar{count, 0};
+    };
+    return courier.run(first, copy, [](int) {});
   }
 }
 
@@ -184,7 +193,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     DeviceEnv env;
     DeviceCall c = make_call(env, state, protocol::Role::courier);
     Router<Shape::kThreads> router(state, c, reinterpret_cast<protocol::u32*>(shared),
-                                   Plan::kRingBytes);
+                                   Plan::kScratchBytes);
     router.claim_ticket();
     if (thread == 32 && !protocol::may_start(c)) state.failed = 1;
     __syncthreads();
@@ -205,8 +214,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
   } else {
     ptx::setmaxnreg_inc<Shape::kConsumerRegisters>();
     ok = run_math(plan, state);
+    if (!ok) raise_math_fault(state);
   }
-  if (!ok) state.failed = 1;
   if (__syncthreads_or(!ok) != 0) return;
   leave_call(state, params);
   trace.mark_cta(TraceMark::left);

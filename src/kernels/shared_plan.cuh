@@ -40,6 +40,7 @@ class SharedPlan {
  public:
   using RingType = Ring<Shape, stages_in<Shape>(kSharedBytes - kBesideRing)>;
   static constexpr int kRingBytes = RingType::Layout::kBytes;
+  static constexpr int kScratchBytes = RingType::Layout::kBarriers;  ///< before the roles part
   static constexpr int kBytes = kRingBytes + kBesideRing;
   static_assert(kBytes <= kSharedBytes && RingType::kStages >= 3);
 

@@ -22,7 +22,34 @@ enum class Phase : unsigned char {
   l1,         ///< the L1 tiles of a block
   arrived,    ///< contributions from a peer
   caller,     ///< abort() on the host
+  // Waits inside a CTA: for another of its roles, or for copies that it has started itself.
+  tile_room,      ///< a slot for a finished tile; the publisher frees it
+  copies,         ///< rows or operands that are being copied into shared memory
+  free_stage,     ///< a stage that math has used up
+  full_stage,     ///< a stage with operands, or the end; from the scheduler
+  finished_tile,  ///< a tile whose results are stored, or the end; from math
 };
+
+/// How long a wait inside a CTA lasts. Such a wait does not look at the abort word: the role that
+/// is awaited does, or gives up itself. So each phase is more patient than all that may be under
+/// way in the role it waits for, and of roles that wait for each other the one nearest to the cause
+/// gives up first, and is the one in the record. `margin_ns`: the longest that a role is at work
+/// between two waits.
+MEGAMOE_HD constexpr u64 inner_patience_ns(Phase phase, u64 deadline_ns, u64 margin_ns) {
+  const u64 unit = 2 * deadline_ns + margin_ns;
+  switch (phase) {
+    case Phase::copies:
+      return deadline_ns;
+    case Phase::free_stage:  // math: tile_room
+      return 2 * unit;
+    case Phase::full_stage:  // the scheduler: free_stage, a deadline, the landing of its copies
+      return 5 * unit;
+    case Phase::finished_tile:  // math: full_stage, then tile_room
+      return 7 * unit;
+    default:  // tile_room; the publisher waits for nothing but tiles
+      return unit;
+  }
+}
 
 /// Written once per reset generation by the CTA that claims the fault, to memory that the host can
 /// read while the kernel runs.
@@ -111,6 +138,13 @@ MEGAMOE_HD void raise_fault(Call<Env>& c, const Site& site, u64 seen) {
   // [R:fault_record] the host's read of the flag.
   c.env.template store<Order::release, Scope::sys>(&r.flag, c.generation);
   raise_abort(c.env, c.m, c.g.ranks, abort_value(c.generation, c.g.rank, site.phase, site.peer));
+}
+
+/// A wait inside this agent's CTA ended without its condition: a fault, unless the call is over
+/// already and the awaited role has left because of that.
+template <class Env>
+MEGAMOE_HD void raise_inner_fault(Call<Env>& c, Phase phase, u32 peer, u64 index) {
+  if (!aborted(c)) raise_fault(c, Site{phase, peer, index, 0}, 0);
 }
 
 /// One poll that did not succeed. False when the wait is over: the call was aborted, or the

@@ -29,6 +29,12 @@ MEGAMOE_DEVICE std::uint64_t globaltimer() {
   return now;
 }
 
+/// Ends the kernel with an error that its context does not survive.
+[[noreturn]] MEGAMOE_DEVICE void trap() {
+  __trap();
+  __builtin_unreachable();
+}
+
 /// A value that the compiler may take as equal in all lanes: lane 0's.
 MEGAMOE_DEVICE std::uint32_t warp_uniform(std::uint32_t value) {
   return __shfl_sync(0xFFFFFFFFU, value, 0);

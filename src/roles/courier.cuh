@@ -35,16 +35,17 @@ class Courier {
   }
 
   /// Works until no ticket is left; `ticket` is its first, of lane 0. copy(row_source, count,
-  /// target) moves the rows. False in all lanes: aborted, or a copy did not end.
-  template <class Copy>
-  MEGAMOE_DEVICE bool run(u32 ticket, const Copy& copy) {
+  /// target) moves the rows and gives a PulledSoFar; drain(in_flight), by lane 0, ends the copies
+  /// of one that did not move all. False in all lanes: aborted, or the fault is raised.
+  template <class Copy, class Drain>
+  MEGAMOE_DEVICE bool run(u32 ticket, const Copy& copy, const Drain& drain) {
     const u32 num_chunks = state_.plan.num_chunks();
     for (;;) {
       ticket = __shfl_sync(kAll, ticket, 0);
       if (ticket >= num_chunks) return true;
       trace_.mark(TraceMark::chunk_claimed, ticket);
       const u32 next = claim_ticket();  // under way while this chunk is pulled
-      if (!pull(state_.plan.chunk(ticket), copy)) return false;
+      if (!pull(state_.plan.chunk(ticket), copy, drain)) return false;
       ticket = next;
     }
   }
@@ -52,8 +53,8 @@ class Courier {
  private:
   static MEGAMOE_DEVICE u32 lane() { return static_cast<u32>(ptx::lane_id()); }
 
-  template <class Copy>
-  MEGAMOE_DEVICE bool pull(const protocol::PullChunk& chunk, const Copy& copy) {
+  template <class Copy, class Drain>
+  MEGAMOE_DEVICE bool pull(const protocol::PullChunk& chunk, const Copy& copy, const Drain& drain) {
     const protocol::Geometry& g = c_.g;
     u32 src = 0, index = 0;
     bool ok = find_entry(chunk, src, index);
@@ -68,8 +69,7 @@ class Courier {
       rows_.row[lane()] = {.x = source + offsets.x + token * hidden,
                            .scales = reinterpret_cast<const float*>(source + offsets.x_scales) +
                                      static_cast<std::int64_t>(token) * g.hidden_granules};
-      c_.m.row_metas()[static_cast<std::int64_t>(chunk.block % g.meta_slots()) * g.block_rows +
-                       chunk.row_in_block + lane()] = protocol::row_meta(src, index);
+      metas_of(chunk)[lane()] = protocol::row_meta(src, index);
     }
     __syncwarp();
     const std::int64_t slot_row =
@@ -81,11 +81,25 @@ class Courier {
                                .block_rows = static_cast<int>(g.block_rows)};
     const PulledRows& rows = rows_;
     const auto row_source = [&rows](int i) { return rows.row[i]; };
-    if (!copy(row_source, static_cast<int>(chunk.rows), target)) return false;
+    const PulledSoFar pulled = copy(row_source, static_cast<int>(chunk.rows), target);
     __syncwarp();
+    if (pulled.rows < static_cast<int>(chunk.rows)) {
+      if (lane() == 0) {
+        const u32 late = protocol::tag_of(metas_of(chunk)[pulled.rows]);
+        protocol::raise_inner_fault(c_, protocol::Phase::copies, late, chunk.block);
+        drain(pulled.in_flight);
+      }
+      return false;
+    }
     trace_.mark(TraceMark::chunk_pulled, chunk.block);
     if (lane() == 0) protocol::publish_rows(c_, chunk.block, chunk.ready_units);
     return true;
+  }
+
+  MEGAMOE_DEVICE protocol::u64* metas_of(const protocol::PullChunk& chunk) const {
+    return c_.m.row_metas() +
+           static_cast<std::int64_t>(chunk.block % c_.g.meta_slots()) * c_.g.block_rows +
+           chunk.row_in_block;
   }
 
   /// Lane i < chunk.rows finds where its row comes from: rows of an expert are ordered by source.

@@ -8,7 +8,7 @@
 #include "roles/tile_shape.hpp"
 
 // What all roles of a CTA share, in shared memory: the rank it serves, the call it is in, and the
-// plan. Written before the roles part, read-only afterwards, except `failed`.
+// plan. Written before the roles part, read-only afterwards, except `math_gave_up`.
 
 namespace megamoe {
 
@@ -23,8 +23,9 @@ struct CtaState {
   protocol::u32 launch_ranks;
   protocol::u32 generation;
   std::uint64_t deadline_ns;
-  protocol::u32 failed;  ///< a role gave up: the call does not finish on this rank
-  protocol::u32 ticket;  ///< broadcast by one thread between two CTA-wide barriers
+  protocol::u32 failed;          ///< before the roles part: the call does not finish on this rank
+  protocol::Phase math_gave_up;  ///< in which wait inside the CTA
+  protocol::u32 ticket;          ///< broadcast by one thread between two CTA-wide barriers
   protocol::u32
       traced[kMaxTraceLists];  ///< events that each warp has recorded; the last list is the CTA's
   protocol::u32 cleared;       ///< ticket for clearing the other parity
@@ -49,10 +50,11 @@ MEGAMOE_DEVICE DeviceCall make_call(DeviceEnv& env, const CtaState& state, proto
           .role = role};
 }
 
-/// Waits inside a CTA end on their own when the role they wait for ends; this bound is for the case
-/// that it does not. Longer than the waits of the roles themselves, so that theirs end first.
-MEGAMOE_DEVICE ptx::Patience inner_patience(const CtaState& state) {
-  return {2 * state.deadline_ns + 1'000'000'000};
+/// Of a wait inside the CTA. It ends on its own when the awaited role ends; this bound is for the
+/// case that it does not.
+MEGAMOE_DEVICE ptx::Patience inner_patience(const CtaState& state, protocol::Phase phase) {
+  constexpr std::uint64_t kMarginNs = 1'000'000'000;
+  return {protocol::inner_patience_ns(phase, state.deadline_ns, kMarginNs)};
 }
 
 }  // namespace megamoe

@@ -110,8 +110,7 @@ struct DecodeTile {
     stage.second_half = thread.warpgroup * kRowTiles >= 2;
     stage.gate_up = (info.flags & kTileL2) == 0;
     for (int k_block = 0; k_block < info.k_blocks; k_block += Shape::kBlocksPerStage) {
-      if (k_block > 0 && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience))
-        return false;
+      if (k_block > 0 && !wait_full(ring, at, patience)) return false;
       stage.weights =
           ptx::warp_uniform(ring.weights(at.stage) + thread.warpgroup * kRowTiles * 64 * kGranule);
       stage.acts = ptx::warp_uniform(ring.acts(at.stage));
@@ -130,9 +129,9 @@ struct DecodeTile {
 };
 
 /// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
-/// each tile's last stage and says whether to go on. False when a wait lost patience; the loader's
-/// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
-/// together.
+/// each tile's last stage and says whether to go on. False when it does not, or when a stage did
+/// not come: in all warps the same one, if the loader closed the ring. Patience is for a loader
+/// that does not even do that, so it must be longer than all it may wait for between two stages.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
                                 ptx::Patience patience, Epilogue&& epilogue) {
@@ -141,7 +140,7 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
   const DecodeTile<RingType> tile{ring, thread, patience};
   RingPosition at;
   while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    if (!wait_full(ring, at, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     acc.clear();

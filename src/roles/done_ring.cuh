@@ -22,6 +22,7 @@ struct DoneRing {
 
   /// A ring position in one register: how many tiles have passed.
   using Position = std::uint32_t;
+  static constexpr Position kGaveUp = 0xFFFFFFFFU;
   static_assert((kSlots & (kSlots - 1)) == 0);
   static MEGAMOE_DEVICE int slot_of(Position at) { return static_cast<int>(at % kSlots); }
   static MEGAMOE_DEVICE std::uint32_t parity_of(Position at) { return at / kSlots & 1; }
@@ -39,11 +40,15 @@ struct DoneRing {
     ptx::fence_mbarrier_init();
   }
 
-  /// By all lanes of a consumer warp, after their stores. False: patience ran out.
+  /// By all lanes of a consumer warp, after their stores. False in all lanes: patience ran out, and
+  /// `at` is kGaveUp, with which nothing can be pushed.
   MEGAMOE_DEVICE bool push(Position& at, const TileInfo& tile, const ConsumerThread& thread,
                            ptx::Patience patience) const {
-    if (!ptx::mbarrier_wait(empty(slot_of(at)), parity_of(at) ^ 1, patience)) return false;
-    __syncwarp();
+    const bool room = ptx::mbarrier_wait(empty(slot_of(at)), parity_of(at) ^ 1, patience);
+    if (__all_sync(0xFFFFFFFFU, room) == 0) {
+      at = kGaveUp;
+      return false;
+    }
     if (thread.lane() == 0) {
       if (thread.warpgroup == 0 && thread.warp == 0) store_tile_info(info(slot_of(at)), tile);
       ptx::mbarrier_arrive(full(slot_of(at)));
@@ -52,9 +57,10 @@ struct DoneRing {
     return true;
   }
 
-  /// By all lanes of the publisher warp. False: patience ran out.
+  /// By all lanes of the publisher warp. False in all lanes: patience ran out.
   MEGAMOE_DEVICE bool pop(Position& at, TileInfo& tile, ptx::Patience patience) const {
-    if (!ptx::mbarrier_wait(full(slot_of(at)), parity_of(at), patience)) return false;
+    const bool there = ptx::mbarrier_wait(full(slot_of(at)), parity_of(at), patience);
+    if (__all_sync(0xFFFFFFFFU, there) == 0) return false;
     tile = load_tile_info(info(slot_of(at)));
     __syncwarp();
     if (ptx::lane_id() == 0) ptx::mbarrier_arrive(empty(slot_of(at)));

@@ -176,17 +176,17 @@ MEGAMOE_DEVICE bool load_end(const RingType& ring, RingPosition& at, ptx::Patien
 }
 
 /// After a failed wait, before the CTA may end: waits until every copy that was started has landed,
-/// so that none writes to shared memory that is no longer this CTA's. `at` is where loading
-/// stopped.
+/// so that none writes to shared memory that is no longer this CTA's; then closes the ring. `at` is
+/// where loading stopped. When a copy does not land, the CTA may neither end nor wait for ever: the
+/// kernel ends with an error.
 template <class RingType>
-MEGAMOE_DEVICE bool load_drain(const RingType& ring, const RingPosition& at,
+MEGAMOE_DEVICE void load_drain(const RingType& ring, const RingPosition& at,
                                ptx::Patience patience) {
-  bool landed = true;
   for (int stage = 0; stage < RingType::kStages; ++stage) {
     const std::uint32_t parity = stage < at.stage ? at.parity : at.parity ^ 1;
-    landed = ptx::mbarrier_wait(ring.full(stage), parity, patience) && landed;
+    if (!ptx::mbarrier_wait(ring.full(stage), parity, patience)) ptx::trap();
   }
-  return landed;
+  ptx::mbarrier_arrive(ring.closed());
 }
 
 }  // namespace megamoe

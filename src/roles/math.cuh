@@ -52,16 +52,26 @@ class TileOutputs {
   const RankParams& rank_;
 };
 
-/// By all consumer threads. False: patience ran out. `amax_words`: see SharedAmax (decode only).
+/// By all lanes of a consumer warp that has given up, apart from its main loop: the compiler would
+/// give up uniform registers there for what this needs.
+MEGAMOE_DEVICE void raise_math_fault(const CtaState& state) {
+  if (ptx::lane_id() != 0) return;
+  DeviceEnv env;
+  DeviceCall c = make_call(env, state, protocol::Role::math);
+  protocol::raise_inner_fault(c, state.math_gave_up, c.g.rank, 0);
+}
+
+/// By all consumer threads. False in all lanes of a warp: a wait gave up, in the phase that
+/// `state.math_gave_up` then says. `amax_words`: see SharedAmax (decode only).
 template <class RingType>
 MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
-                                  const DoneRing<typename RingType::Shape>& done,
-                                  const CtaState& state, std::uint32_t* amax_words,
-                                  const Tracer& trace) {
+                                  const DoneRing<typename RingType::Shape>& done, CtaState& state,
+                                  std::uint32_t* amax_words, const Tracer& trace) {
   using Shape = typename RingType::Shape;
   constexpr int kAmaxBarrier = 1;
   const ConsumerThread thread = consumer_thread(static_cast<int>(threadIdx.x));
-  const ptx::Patience patience = inner_patience(state);
+  const ptx::Patience for_stage = inner_patience(state, protocol::Phase::full_stage);
+  const ptx::Patience for_room = inner_patience(state, protocol::Phase::tile_room);
   const TileOutputs<Shape> out(state.rank);
   const Swiglu<true> activation{state.rank.clamp};
   const int hidden = static_cast<int>(state.rank.geometry.hidden_granules) * kGranule;
@@ -70,7 +80,7 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
     ok = decode_loop(
-        ring, thread, patience, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+        ring, thread, for_stage, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
           trace.mark(TraceMark::tile_computed, info.block);
           if ((info.flags & kTileL2) != 0) {
             decode_l2_epilogue<Shape>(acc, thread, info, hidden, out.row_pointer(info.block));
@@ -78,24 +88,27 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
             decode_l1_epilogue<Shape>(acc, thread, info, out.act_block(info.block), activation,
                                       amax, kAmaxBarrier);
           }
-          const bool pushed = done.push(at, info, thread, patience);
+          const bool pushed = done.push(at, info, thread, for_room);
           trace.mark(TraceMark::tile_stored, info.block);
           return pushed;
         });
   } else {
-    ok = prefill_loop(ring, thread, patience, [&](const TileInfo& info, PrefillAccumulators& acc) {
+    ok = prefill_loop(ring, thread, for_stage, [&](const TileInfo& info, PrefillAccumulators& acc) {
       trace.mark(TraceMark::tile_computed, info.block);
       if ((info.flags & kTileL2) != 0) {
         prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
       } else {
         prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
       }
-      const bool pushed = done.push(at, info, thread, patience);
+      const bool pushed = done.push(at, info, thread, for_room);
       trace.mark(TraceMark::tile_stored, info.block);
       return pushed;
     });
   }
-  return done.push(at, end_of_tiles(), thread, patience) && ok;
+  constexpr auto kNoRoom = DoneRing<Shape>::kGaveUp;
+  if (at != kNoRoom && done.push(at, end_of_tiles(), thread, for_room) && ok) return true;
+  state.math_gave_up = at == kNoRoom ? protocol::Phase::tile_room : protocol::Phase::full_stage;
+  return false;
 }
 
 }  // namespace megamoe

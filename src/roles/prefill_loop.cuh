@@ -108,7 +108,7 @@ MEGAMOE_DEVICE bool run_prefill_tile(const RingType& ring, const ConsumerThread&
   bool full = stages.template run<true>(at.stage, next, acc);
   for (int k_block = 1; k_block < info.k_blocks; ++k_block) {
     at = next;
-    if (!full && !ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    if (!full && !wait_full(ring, at, patience)) return false;
     next.template advance<RingType::kStages>();
     full = stages.template run<false>(at.stage, next, acc);
   }
@@ -121,7 +121,7 @@ template <class RingType>
 MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info, RingPosition& at,
                                       ptx::Patience patience) {
   for (int k_block = 0; k_block < info.k_blocks; ++k_block) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    if (!wait_full(ring, at, patience)) return false;
     release_stage(ring.empty(at.stage));
     at.template advance<RingType::kStages>();
   }
@@ -129,16 +129,16 @@ MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info
 }
 
 /// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
-/// tile's last stage and says whether to go on. False when a wait lost patience; the loader's
-/// patience must be the shorter, so that its end comes first and all warps of a warpgroup leave
-/// together.
+/// tile's last stage and says whether to go on. False when it does not, or when a stage did not
+/// come: in all warps the same one, if the loader closed the ring. Patience is for a loader that
+/// does not even do that, so it must be longer than all it may wait for between two stages.
 template <class RingType, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
                                  ptx::Patience patience, Epilogue&& epilogue) {
   PrefillAccumulators acc;
   RingPosition at;
   while (true) {
-    if (!ptx::mbarrier_wait(ring.full(at.stage), at.parity, patience)) return false;
+    if (!wait_full(ring, at, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
     // The last block of an expert may leave the second warpgroup without rows.

@@ -55,15 +55,19 @@ MEGAMOE_DEVICE void publish_tile_contributions(DeviceCall& c, const TileInfo& ti
   if (my_src != kNobody) protocol::publish_contributions(c, 0, my_src, my_rows, granules);
 }
 
-/// By a warp. False: patience ran out.
+/// By a warp. False in all lanes: patience ran out.
 template <class Shape>
 MEGAMOE_DEVICE bool publish_tiles(const DoneRing<Shape>& done, const CtaState& state, DeviceCall& c,
                                   const Tracer& trace) {
-  const ptx::Patience patience = inner_patience(state);
+  constexpr protocol::Phase kPhase = protocol::Phase::finished_tile;
+  const ptx::Patience patience = inner_patience(state, kPhase);
   typename DoneRing<Shape>::Position at = 0;
   TileInfo tile;
   for (;;) {
-    if (!done.pop(at, tile, patience)) return false;
+    if (!done.pop(at, tile, patience)) {
+      if (ptx::lane_id() == 0) protocol::raise_inner_fault(c, kPhase, c.g.rank, at);
+      return false;
+    }
     if ((tile.flags & kTileEnd) != 0) return true;
     trace.mark(TraceMark::tile_popped, tile.block);
     if ((tile.flags & kTileL2) == 0) {

@@ -84,6 +84,31 @@ struct PullStaging {
     for (int s = 0; s < kSlots; ++s) ptx::mbarrier_init(barrier(s), 1);
     ptx::fence_mbarrier_init();
   }
+  static MEGAMOE_DEVICE int after(int slot) { return slot + 1 == kSlots ? 0 : slot + 1; }
+  /// By the lane that starts the copies: the load into this slot has landed. False: patience ran
+  /// out.
+  MEGAMOE_DEVICE bool wait(int slot, ptx::Patience patience) {
+    if (!ptx::mbarrier_wait(barrier(slot), parity >> slot & 1, patience)) return false;
+    parity ^= 1U << slot;
+    return true;
+  }
+  /// By the same lane, when it has given up: waits until its last `in_flight` loads have landed and
+  /// all stores have read their pieces, so that the CTA may end. When a load does not land, the CTA
+  /// may neither end nor wait for ever: the kernel ends with an error.
+  MEGAMOE_DEVICE void drain(int in_flight, ptx::Patience patience) {
+    int slot = next - in_flight + (next < in_flight ? kSlots : 0);
+    for (int i = 0; i < in_flight; ++i) {
+      if (!wait(slot, patience)) ptx::trap();
+      slot = after(slot);
+    }
+    ptx::bulk_wait_group<0>();  // without a limit: the stores go to this GPU's own memory
+  }
+};
+
+/// How far a pull has come.
+struct PulledSoFar {
+  int rows;       ///< that are written, in all lanes
+  int in_flight;  ///< loads that were started and have not been waited for, in lane 0
 };
 
 /// The walk of one lane over the pieces of `count` rows: loads run ahead of stores.
@@ -115,7 +140,7 @@ struct BulkPull {
 
   MEGAMOE_DEVICE void load_next() {
     const int slot = staging.next;
-    staging.next = slot + 1 == Staging::kSlots ? 0 : slot + 1;
+    staging.next = Staging::after(slot);
     const std::uint32_t bytes = piece_bytes(load_offset);
     ptx::mbarrier_arrive_expect_tx(staging.barrier(slot), bytes);
     ptx::bulk_load(staging.piece(slot), row_source(load_row).x + load_offset, bytes,
@@ -128,16 +153,16 @@ struct BulkPull {
     while (loaded < min(pieces, Staging::kAhead)) load_next();
   }
   /// Stores every piece as it comes. `slot` is that of the first.
-  MEGAMOE_DEVICE bool finish(int slot, ptx::Patience patience) {
+  MEGAMOE_DEVICE PulledSoFar finish(int slot, ptx::Patience patience) {
     std::byte* row = target.x;
     int offset = 0;
     for (int i = 0; i < pieces; ++i) {
-      const std::uint32_t phase = staging.parity >> slot & 1;
-      if (!ptx::mbarrier_wait(staging.barrier(slot), phase, patience)) return false;
-      staging.parity ^= 1U << slot;
+      if (!staging.wait(slot, patience)) {
+        return {static_cast<int>((row - target.x) / target.row_bytes), loaded - i};
+      }
       ptx::bulk_store(row + offset, staging.piece(slot), piece_bytes(offset));
       ptx::bulk_commit_group();
-      slot = slot + 1 == Staging::kSlots ? 0 : slot + 1;
+      slot = Staging::after(slot);
       offset = after(offset);
       if (offset == 0) row += target.row_bytes;
       if (loaded < pieces) {
@@ -146,25 +171,27 @@ struct BulkPull {
       }
     }
     ptx::bulk_wait_group<0>();
-    return true;
+    return {load_row, 0};
   }
 };
 
 /// Brings `count` rows through shared memory and their scales beside them; executed by the whole
-/// warp, whose lane 0 starts the copies. False in all lanes when the deadline passed: then copies
-/// may be under way into shared memory, which the CTA must keep until they have landed.
+/// warp, whose lane 0 starts the copies. Fewer rows than `count` when patience ran out: then lane 0
+/// has to call staging.drain() before the CTA ends.
 template <class Staging, class RowSource>
-MEGAMOE_DEVICE bool pull_rows_by_bulk(Staging& staging, const RowSource& row_source, int count,
-                                      const PullTarget& target, ptx::CachePolicy policy,
-                                      ptx::Patience patience, int lane) {
+MEGAMOE_DEVICE PulledSoFar pull_rows_by_bulk(Staging& staging, const RowSource& row_source,
+                                             int count, const PullTarget& target,
+                                             ptx::CachePolicy policy, ptx::Patience patience,
+                                             int lane) {
   BulkPull<Staging, RowSource> copies(staging, row_source, count, target, policy);
   const int first_slot = staging.next;
   if (lane == 0) copies.start();
   __syncwarp();
   pull_scales(row_source, count, target, lane);
-  bool done = true;
-  if (lane == 0) done = copies.finish(first_slot, patience);
-  return __all_sync(0xFFFFFFFFU, done) != 0;
+  PulledSoFar pulled = {0, 0};
+  if (lane == 0) pulled = copies.finish(first_slot, patience);
+  pulled.rows = __shfl_sync(0xFFFFFFFFU, pulled.rows, 0);
+  return pulled;
 }
 
 }  // namespace megamoe

@@ -9,6 +9,8 @@
 //             its 4-byte copies are done); consumers wait for it with the parity of their round
 //   empty[s]  waits for one arrival of every consumer warp; the loader waits for it with the
 //             opposite parity, so that its first round passes
+//   closed    its one phase completes when a loader has given up and none of its copies is under way:
+//             full[] then stays as it is, and all consumer warps leave at the same stage
 // clang-format on
 
 namespace megamoe {
@@ -57,6 +59,7 @@ struct Ring {
   MEGAMOE_DEVICE std::uint32_t empty(int stage) const {
     return base + Layout::kBarriers + (kStages + stage) * 8;
   }
+  MEGAMOE_DEVICE std::uint32_t closed() const { return base + Layout::kClosed; }
 
   /// By one thread, before a CTA-wide barrier.
   MEGAMOE_DEVICE void init() const {
@@ -64,9 +67,29 @@ struct Ring {
       ptx::mbarrier_init(full(s), 2);
       ptx::mbarrier_init(empty(s), Shape::kConsumerThreads / 32);
     }
+    ptx::mbarrier_init(closed(), 1);
     ptx::fence_mbarrier_init();
   }
 };
+
+/// A consumer's wait for the stage at `at`. False: it will not come, since the loader has given up;
+/// or the loader has not even said so before patience ran out.
+template <class RingType>
+MEGAMOE_DEVICE bool wait_full(const RingType& ring, const RingPosition& at,
+                              ptx::Patience patience) {
+  const std::uint32_t full = ring.full(at.stage);
+  if (ptx::mbarrier_try_wait_parity(full, at.parity)) return true;
+  const std::uint64_t started = ptx::globaltimer();
+  while (!ptx::mbarrier_try_wait_parity(full, at.parity)) {
+    const bool expired = ptx::globaltimer() - started >= patience.ns;
+    const bool closed = ptx::mbarrier_test_wait_parity(ring.closed(), 0);
+    // The last look decides: nothing completes a stage of a closed ring. Votes, so that the warp
+    // stays together and the compiler keeps what the main loop computes in uniform registers.
+    if (__any_sync(0xFFFFFFFFU, expired || closed) != 0)
+      return __all_sync(0xFFFFFFFFU, ptx::mbarrier_test_wait_parity(full, at.parity)) != 0;
+  }
+  return true;
+}
 
 MEGAMOE_DEVICE void store_tile_info(std::uint32_t address, const TileInfo& info) {
   const std::uint32_t first = info.flags | (static_cast<std::uint32_t>(info.k_blocks) << 16);

@@ -117,7 +117,7 @@ class Scheduler {
                            const Tracer& trace)
       : ring_(ring), state_(state), c_(call), trace_(trace) {}
 
-  /// `ticket` is the first, of lane 0. False in all lanes: a wait gave up.
+  /// `ticket` is the first, of lane 0. False in all lanes: a wait gave up, and the fault is raised.
   MEGAMOE_DEVICE bool run(u32 ticket) {
     bool ok = true;
     bool ready = false;  // the tile's inputs were seen already
@@ -129,16 +129,18 @@ class Scheduler {
       trace_.mark(TraceMark::tile_loaded, ticket);
       ticket = next;
     }
-    const ptx::Patience patience = inner_patience(state_);
-    if (lane() == 0 && !(ok && load_end(ring_, at_, patience))) {
-      load_drain(ring_, at_, patience);
+    if (lane() == 0 && !(ok && load_end(ring_, at_, patience()))) {
+      protocol::raise_inner_fault(c_, kPhase, c_.g.rank, static_cast<u32>(at_.stage));
+      load_drain(ring_, at_, patience());
       ok = false;
     }
     return __all_sync(kAll, ok) != 0;
   }
 
  private:
+  static constexpr protocol::Phase kPhase = protocol::Phase::free_stage;
   static MEGAMOE_DEVICE int lane() { return ptx::lane_id(); }
+  MEGAMOE_DEVICE ptx::Patience patience() const { return inner_patience(state_, kPhase); }
   /// Read anew from shared memory: cheaper than registers kept for it.
   MEGAMOE_DEVICE protocol::GemmSchedule schedule() const {
     return {c_.g, state_.plan.num_blocks()};
@@ -154,8 +156,8 @@ class Scheduler {
     const TileInfo info = sources.info(t, block);
     TileLoad<RingType> tile(ring_, at_, source, info, load_policies<Shape>());
     const bool issues = lane() == 0;
-    const ptx::Patience patience = inner_patience(state_);
-    if (!ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience)) return false;
+    const ptx::Patience patience = this->patience();
+    if (!stage_is_free(patience)) return false;
     tile.start_weights(issues);
     const bool there = ready || wait(wait_of(t), tile, source);
     __syncwarp();  // what either lane has seen comes before lane 0's copies
@@ -165,18 +167,29 @@ class Scheduler {
     tile.start_acts(issues, there);
     if (!there) return false;
     while (tile.stages_left() > kClaimStages) {
-      if (!tile.start_stage(issues, patience)) return false;
+      if (!start_stage(tile, patience)) return false;
     }
     if (issues) next = protocol::claim(c_, &c_.m.words(c_.parity())->gemm_ticket[0]);
     while (tile.stages_left() > kPeekStages) {
-      if (!tile.start_stage(issues, patience)) return false;
+      if (!start_stage(tile, patience)) return false;
     }
     next = __shfl_sync(kAll, next, 0);
     ready = next < schedule().num_tickets() && looks_over(wait_of(schedule().tile(next)));
     while (tile.stages_left() > 0) {
-      if (!tile.start_stage(issues, patience)) return false;
+      if (!start_stage(tile, patience)) return false;
     }
     return true;
+  }
+
+  /// False in all lanes: patience ran out.
+  MEGAMOE_DEVICE bool stage_is_free(ptx::Patience patience) const {
+    const bool free = ptx::mbarrier_wait(ring_.empty(at_.stage), at_.parity ^ 1, patience);
+    return __all_sync(kAll, free) != 0;
+  }
+  /// Brings one stage whole. False in all lanes: patience ran out.
+  MEGAMOE_DEVICE bool start_stage(TileLoad<RingType>& tile, ptx::Patience patience) const {
+    const bool started = tile.start_stage(lane() == 0, patience);
+    return __all_sync(kAll, started) != 0;
   }
 
   /// This lane's part of what a tile waits for: its inputs, and in L1 room for its results, so that

@@ -57,7 +57,8 @@ struct RingLayout {
   static constexpr int kActs = kWeights + kStages * Shape::kWeightBytes;
   static constexpr int kAux = kActs + kStages * Shape::kActBytes;
   static constexpr int kBarriers = kAux + kStages * Shape::kAuxBytes;  ///< full[], then empty[]
-  static constexpr int kBytes = (kBarriers + kStages * 16 + 127) / 128 * 128;
+  static constexpr int kClosed = kBarriers + kStages * 16;             ///< a barrier too
+  static constexpr int kBytes = (kClosed + 8 + 127) / 128 * 128;
 };
 
 /// The most stages that fit into `bytes` of shared memory.
