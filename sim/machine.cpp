@@ -7,8 +7,9 @@
 namespace megamoe::sim {
 namespace {
 
-/// How often time may pass without a store before the run counts as hung.
-constexpr u32 kIdleLimit = 6;
+/// How often time may pass, by half a deadline, without a store before the run counts as hung: the
+/// longest patience is that of a publisher, 17.5 deadlines.
+constexpr u32 kIdleLimit = 40;
 
 const char* op_name(const Op& op) {
   static constexpr const char* kNames[4][5] = {
