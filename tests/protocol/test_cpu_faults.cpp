@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cpu/host_env.hpp"
 #include "numerics/bf16.hpp"
 #include "tests/protocol/cpu_case.hpp"
 #include "tests/support/error_of.hpp"
@@ -14,9 +13,7 @@
 namespace megamoe {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
@@ -84,67 +81,6 @@ TEST_F(CpuFaults, TheFaultSticksUntilResetAndThenCallsAreRightAgain) {
     for (std::uint64_t seed = 0; seed < 5; ++seed) expect_good_call(seed);
     options.deadline = 20ms;
     error_of([&] { call_rank(0, options); }, ErrorCode::fault);
-  }
-}
-
-TEST_F(CpuFaults, AWaitInsideACtaIsAFaultUnlessTheCallIsOver) {
-  using protocol::Phase;
-  LayerState& s = LayerAccess::state(case_.group().layer(0));
-  const protocol::Geometry g = protocol::make_geometry(case_.problem(), KernelConfig{}, 0, 0);
-  const auto raise = [&](Phase phase, protocol::Role role, std::uint64_t index) {
-    cpu::HostEnv env;
-    protocol::Call<cpu::HostEnv> call{env, g, s.memory, &s.space->record(), 1000, 0,
-                                      1,   2, 5,        s.generation,       role};
-    protocol::raise_inner_fault(call, phase, 1, index);
-  };
-  const auto text_of = [&](int rank) {
-    return error_of([&] { case_.group().layer(rank).check(); }, ErrorCode::fault);
-  };
-  struct Case {
-    Phase phase;
-    protocol::Role role;
-    const char* says;
-  };
-  for (const Case& c :
-       {Case{Phase::tile_room, protocol::Role::math,
-             "the math of CTA 2 gave up waiting for room for a finished tile"},
-        Case{Phase::copies, protocol::Role::courier,
-             "the courier of CTA 2 gave up waiting for copies of rank 1's rows for block 7"},
-        Case{Phase::free_stage, protocol::Role::scheduler,
-             "the scheduler of CTA 2 gave up waiting for stage 7 of its CTA's ring, from math"},
-        Case{Phase::full_stage, protocol::Role::math,
-             "the math of CTA 2 gave up waiting for a stage of its CTA's ring, from the scheduler"},
-        Case{Phase::finished_tile, protocol::Role::publisher,
-             "the publisher of CTA 2 gave up waiting for finished tile 7 of its CTA"}}) {
-    raise(c.phase, c.role, 7);
-    raise(Phase::tile_room, protocol::Role::math, 8);  // comes too late
-    EXPECT_THAT(text_of(0), AllOf(HasSubstr("rank 0, call 5: "), HasSubstr(c.says),
-                                  Not(HasSubstr("expected"))));
-    EXPECT_THAT(text_of(1), HasSubstr("rank 0 gave up waiting for "));
-    case_.group().reset();
-  }
-  case_.group().layer(1).abort();
-  raise(Phase::full_stage, protocol::Role::math, 0);
-  EXPECT_THAT(text_of(0), HasSubstr("rank 1 called abort()"));
-  case_.group().reset();
-  expect_good_call(2);
-}
-
-TEST(InnerPatience, IsLongerThanWhatTheAwaitedRoleMayWaitFor) {
-  using protocol::Phase;
-  for (const std::uint64_t deadline : {1ULL, 1000ULL, 10'000'000'000ULL}) {
-    for (const std::uint64_t margin : {1ULL, 1'000'000'000ULL}) {
-      const auto at_most = [&](Phase phase) {
-        return protocol::inner_patience_ns(phase, deadline, margin);
-      };
-      EXPECT_GE(at_most(Phase::copies), deadline);
-      EXPECT_GT(at_most(Phase::tile_room), deadline);
-      EXPECT_GT(at_most(Phase::free_stage), at_most(Phase::tile_room) + deadline);
-      // A scheduler's wait for a stage, its protocol wait, and the landing of its copies.
-      EXPECT_GT(at_most(Phase::full_stage), 2 * at_most(Phase::free_stage) + deadline);
-      EXPECT_GT(at_most(Phase::finished_tile),
-                at_most(Phase::full_stage) + at_most(Phase::tile_room) + deadline);
-    }
   }
 }
 
