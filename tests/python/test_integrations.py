@@ -170,6 +170,36 @@ def test_vllm_backend_loads_and_runs(case, fake_vllm, monkeypatch):
     assert megamoe.compare(y, expected).diff < 3e-5
 
 
+def test_vllm_stages_around_padding(case):
+    _, brought, buffer, _ = case
+    padding = np.arange(12) >= 7
+    vllm.stage_tokens(buffer, *vars(brought).values(), padding)
+    assert np.array_equal(buffer.topk_idx[:7], brought.topk_idx[:7])
+    assert np.all(buffer.topk_idx[7:] == -1)
+    assert np.array_equal(buffer.x[:7], megamoe.quantize(brought.hidden_states[:7])[0])
+    vllm.stage_tokens(buffer, *vars(brought).values())
+    assert np.array_equal(buffer.topk_idx[:12], brought.topk_idx)
+    with pytest.raises(megamoe.Error, match=r"padding has shape \(3,\); needed: \(12,\)"):
+        vllm.stage_tokens(buffer, *vars(brought).values(), padding[:3])
+
+
+def test_vllm_moves_experts_and_shares_buffers(case):
+    arrays = case[0]
+    w1, scales = vllm.expert_views(arrays["w1"], arrays["w1_scales"])
+    assert w1.shape == (cases.E, 2 * cases.I * cases.H) and scales.shape == (cases.E, 4)
+    before = arrays["w1"].copy()
+    w1[[0, 1]] = w1[[1, 0]]
+    assert np.array_equal(arrays["w1"][0], before[1]) and np.array_equal(arrays["w1"][1], before[0])
+    cache = vllm.BufferCache()
+    sizes = (None, cases.E, 12, cases.K, cases.H, cases.I)
+    first = cache.get(*sizes)
+    with deep_gemm.num_sms(3):
+        assert cache.get(*sizes) is first, "geometry alone"
+    assert cache.get(*sizes, num_shared_experts=1) is not first
+    cache.clear()
+    assert first.x is None and cache.get(*sizes) is not first
+
+
 @pytest.fixture
 def fake_flashinfer(monkeypatch):
     """FlashInfer's registry and base class."""

@@ -10,7 +10,10 @@ import importlib
 import sys
 from typing import Any
 
+import numpy as np
+
 from .. import Error, deep_gemm
+from .._arrays import is_torch
 from ._patch import Patch, use_layer_functions
 
 FACTORY = "get_deep_gemm_mega_moe_backend"
@@ -77,6 +80,68 @@ def load_shard(dst: Any, src: Any, shard_id: str, is_scale: bool) -> None:
         dst[half * rows : (half + 1) * rows] = src
     else:
         interleaved_part(dst, half)[:] = src.reshape(-1, 8, src.shape[-1])
+
+
+def expert_views(*arrays: Any) -> list[Any]:
+    """Views [experts, bytes or elements of one] for load balancing, which moves experts as they lie."""
+    return [array.reshape(array.shape[0], -1) for array in arrays]
+
+
+def stage_tokens(
+    buffer: Any, hidden_states: Any, topk_ids: Any, topk_weights: Any, padding: Any = None
+) -> None:
+    """Quantises tokens into a buffer. `padding`, bool [tokens], marks rows that only fill a captured
+    graph's size: they visit no expert, and their rows of y are zero."""
+    if padding is not None:
+        if tuple(padding.shape) != (topk_ids.shape[0],):
+            raise Error(
+                "invalid_argument",
+                f"padding has shape {tuple(padding.shape)}; needed: ({topk_ids.shape[0]},)",
+            )
+        hidden = padding[:, None]
+        if is_torch(topk_ids):
+            topk_ids = topk_ids.masked_fill(hidden, -1)
+        else:
+            topk_ids = np.where(hidden, np.asarray(-1, topk_ids.dtype), topk_ids)
+    views = (buffer.x, buffer.x_sf, buffer.topk_idx, buffer.topk_weights)
+    count = hidden_states.shape[0]
+    deep_gemm.mega_moe_pre_dispatch_sm90(
+        hidden_states, topk_ids, topk_weights, *views, num_tokens=count
+    )
+
+
+class BufferCache:
+    """One buffer for all layers of the same geometry: the group, the capacity, experts, top-k, hidden,
+    intermediate, the kind of products and the shared experts. The SM count is no part of it."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], Any] = {}
+
+    def get(
+        self,
+        group: Any,
+        num_experts: int,
+        capacity: int,
+        top_k: int,
+        hidden: int,
+        intermediate: int,
+        mma_type: str = "fp8xfp8",
+        num_shared_experts: int = 0,
+    ) -> Any:
+        """Collective where the buffer is not there yet."""
+        sizes = (num_experts, capacity, top_k, hidden, intermediate)
+        key = (group, *sizes, mma_type, num_shared_experts)
+        if key not in self._found:
+            self._found[key] = deep_gemm.get_symm_buffer_for_mega_moe(
+                group, *sizes, num_shared_experts, mma_type=mma_type
+            )
+        return self._found[key]
+
+    def clear(self) -> None:
+        """Destroys all buffers."""
+        for buffer in self._found.values():
+            buffer.destroy()
+        self._found.clear()
 
 
 class HopperBackend:
