@@ -64,6 +64,8 @@ enum class RoutingKind : std::uint8_t {
   one_rank,    ///< all to the experts of rank seed % ranks; slots beyond its experts are -1
   one_expert,  ///< slot 0 to expert seed % experts, the others -1
   skewed,      ///< different experts, some of them popular: one of 256 gets 6 times the mean
+  hot_expert,  ///< as uniform, but expert seed % experts gets 7 times the mean, or every token
+  hot_rank,    ///< as uniform, but rank seed % ranks gets 3 times the mean, or all it can
   masked,      ///< as uniform, each slot -1 with probability `masked`
   none,        ///< all -1
 };
@@ -73,7 +75,8 @@ struct Routing {
   double masked = 0.0;  ///< for RoutingKind::masked, 0..1
 };
 
-/// uniform, balanced, one-rank, one-expert, skewed, masked:P or none. Throws Error for other text.
+/// uniform, balanced, one-rank, one-expert, skewed, hot-expert, hot-rank, masked:P or none. Throws
+/// Error for other text.
 Routing parse_routing(const std::string& text);
 std::string name(const Routing& routing);
 

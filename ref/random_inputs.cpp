@@ -51,6 +51,48 @@ int draw_skewed(int count, double uniform) {
   return spread(static_cast<std::uint64_t>(std::clamp(place, 0, count - 1)), count);
 }
 
+/// Expert `hot` with the probability that gives it 7 times the mean, in any slot.
+void route_hot_expert(const Problem& p, std::uint64_t key, std::int64_t hot,
+                      std::span<std::int64_t> ids) {
+  const auto others = static_cast<std::uint64_t>(p.experts - 1);
+  const double chosen = std::min(1.0, 7.0 * p.top_k / p.experts);
+  const bool takes = random_uniform(~key, 0) < chosen || ids.size() > others;
+  const std::size_t slot = takes ? random_bits(~key, 1) % ids.size() : ids.size();
+  // Drawn among the others first: place `hot` and up stand for the next expert.
+  std::vector<std::int64_t> drawn(ids.size() - (takes ? 1 : 0));
+  fill_distinct(drawn, [&](std::uint64_t counter) {
+    const auto place = static_cast<std::int64_t>(random_bits(key, counter) % others);
+    return place + (place >= hot ? 1 : 0);
+  });
+  std::copy_n(drawn.begin(), std::min(slot, drawn.size()), ids.begin());
+  if (!takes) return;
+  ids[slot] = hot;
+  std::copy(drawn.begin() + static_cast<std::ptrdiff_t>(slot), drawn.end(),
+            ids.begin() + static_cast<std::ptrdiff_t>(slot) + 1);
+}
+
+/// Each slot goes to the rank with the probability that gives it 3 times the mean, as long as it
+/// has experts left.
+void route_hot_rank(const Problem& p, std::uint64_t key, int hot, std::span<std::int64_t> ids) {
+  const std::int64_t local = p.experts_per_rank();
+  const std::int64_t others = p.experts - local, first = hot * local;
+  const double chosen = std::min(1.0, 3.0 / p.ranks);
+  std::int64_t left = local, left_of_others = others;
+  std::uint64_t counter = 0;
+  for (auto id = ids.begin(); id != ids.end(); ++id) {
+    const auto slot = static_cast<std::uint64_t>(id - ids.begin());
+    const bool wanted = random_uniform(~key, slot) < chosen;
+    const bool here = (wanted && left > 0) || left_of_others == 0;
+    --(here ? left : left_of_others);
+    do {
+      const std::uint64_t bits = random_bits(key, counter++);
+      const auto place =
+          static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(here ? local : others));
+      *id = here ? first + place : place + (place >= first ? local : 0);
+    } while (std::find(ids.begin(), id, *id) != id);
+  }
+}
+
 void route_token(const Problem& p, const Routing& routing, std::uint64_t seed, std::uint64_t token,
                  std::span<std::int64_t> ids) {
   const std::uint64_t key = random_key(seed, kIds, token);
@@ -81,6 +123,11 @@ void route_token(const Problem& p, const Routing& routing, std::uint64_t seed, s
       return fill_distinct(ids, [&](std::uint64_t counter) {
         return std::int64_t{draw_skewed(p.experts, random_uniform(key, counter))};
       });
+    case RoutingKind::hot_expert:
+      return route_hot_expert(p, key, static_cast<std::int64_t>(seed % experts), ids);
+    case RoutingKind::hot_rank:
+      return route_hot_rank(p, key, static_cast<int>(seed % static_cast<std::uint64_t>(p.ranks)),
+                            ids);
     case RoutingKind::masked:
       fill_distinct(ids, draw_uniform);
       for (std::size_t k = 0; k < ids.size(); ++k)
@@ -141,8 +188,9 @@ void quantise_hidden_states(RankTokens& t) {
 }  // namespace
 
 Routing parse_routing(const std::string& text) {
-  for (RoutingKind kind : {RoutingKind::uniform, RoutingKind::balanced, RoutingKind::one_rank,
-                           RoutingKind::one_expert, RoutingKind::skewed, RoutingKind::none}) {
+  for (RoutingKind kind :
+       {RoutingKind::uniform, RoutingKind::balanced, RoutingKind::one_rank, RoutingKind::one_expert,
+        RoutingKind::skewed, RoutingKind::hot_expert, RoutingKind::hot_rank, RoutingKind::none}) {
     if (text == name(Routing{kind, 0.0})) return {kind, 0.0};
   }
   constexpr std::string_view kPrefix = "masked:";
@@ -155,7 +203,7 @@ Routing parse_routing(const std::string& text) {
   }
   refuse_case(
       fmt::format("routing '{}' is none of uniform, balanced, one-rank, one-expert, skewed, "
-                  "masked:P with P in 0..1, none",
+                  "hot-expert, hot-rank, masked:P with P in 0..1, none",
                   text));
 }
 
@@ -171,6 +219,10 @@ std::string name(const Routing& routing) {
       return "one-expert";
     case RoutingKind::skewed:
       return "skewed";
+    case RoutingKind::hot_expert:
+      return "hot-expert";
+    case RoutingKind::hot_rank:
+      return "hot-rank";
     case RoutingKind::masked:
       return fmt::format("masked:{}", routing.masked);
     case RoutingKind::none:

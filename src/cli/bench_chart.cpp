@@ -31,11 +31,14 @@ struct Series {
 };
 
 std::vector<Series> series_of(const std::vector<BenchRow>& rows) {
-  std::vector<Series> all = {
-      {"fused", "#1f6fb2", {}}, {"with staging", "#d2691e", {}}, {"lower bound", "#6a6a6a", {}}};
+  std::vector<Series> all = {{"fused", "#1f6fb2", {}},
+                             {"with staging", "#d2691e", {}},
+                             {"lower bound", "#6a6a6a", {}},
+                             {"unfused chain", "#7a3fa0", {}}};
   for (const BenchRow& row : rows) {
     const double x = std::max(1, row.tokens);  // 0 tokens have no place on the axis but 1's
-    const std::array<double, 3> us = {row.time_us, row.staged_us, row.bound_us.value_or(0)};
+    const std::array<double, 4> us = {row.time_us, row.staged_us, row.bound_us.value_or(0),
+                                      row.unfused_us.value_or(0)};
     for (std::size_t i = 0; i < us.size(); ++i)
       if (us[i] > 0) all[i].points.emplace_back(x, us[i]);
   }

@@ -1,19 +1,21 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <span>
 
 #include <fmt/format.h>
 
+#include "cli/bench_rank.hpp"
 #include "cli/bench_release.hpp"
 #include "cli/bench_result.hpp"
-#include "cli/bench_weights.hpp"
+#include "cli/call_graphs.hpp"
 #include "cli/progress.hpp"
 #include "cli/run_backend.hpp"
+#include "cli/unfused/chain.hpp"
+#include "cli/unfused/check.hpp"
 #include "config/kernel_config.hpp"
-#include "host/cuda/event.hpp"
 #include "host/devices.hpp"
-#include "kernels/fill.hpp"
 #include "megamoe/megamoe.hpp"
 
 namespace megamoe::cli {
@@ -25,78 +27,7 @@ using cuda::DeviceGuard;
 /// More than any L2.
 constexpr std::size_t kFlushBytes = std::size_t{256} << 20U;
 
-/// The ids and weights of one rank's tokens under one routing, on its GPU.
-struct GpuRouting {
-  GpuRouting(int device, const ref::TokenRouting& from)
-      : num_tokens(from.num_tokens),
-        slots(from.topk_idx.size()),
-        ids(device, slots * sizeof(std::int64_t)),
-        weights(device, slots * sizeof(float)) {
-    const cuda::PrivateStream stream;
-    cuda::check(cudaMemcpyAsync(ids.data(), from.topk_idx.data(), slots * sizeof(std::int64_t),
-                                cudaMemcpyDefault, stream.get()),
-                "copying ids");
-    cuda::check(cudaMemcpyAsync(weights.data(), from.topk_weights.data(), slots * sizeof(float),
-                                cudaMemcpyDefault, stream.get()),
-                "copying weights");
-    cuda::check(cudaStreamSynchronize(stream.get()), "copying a routing");
-  }
-  int num_tokens;
-  std::size_t slots;
-  DeviceBuffer ids, weights;
-};
-
-/// What one rank's calls use on its GPU. Made with the device current.
-struct BenchRank {
-  BenchRank(int device_index, const Problem& p, std::uint64_t seed)
-      : device(device_index), hidden_states(device, values(p) * 2), y(device, values(p) * 2) {
-    cuda::check(launch_fill_bf16(reinterpret_cast<std::uint16_t*>(hidden_states.data()), values(p),
-                                 seed, stream.get()),
-                "hidden states");
-    cuda::check(cudaStreamSynchronize(stream.get()), "hidden states");
-  }
-  static std::size_t values(const Problem& p) {
-    return static_cast<std::size_t>(p.max_tokens_per_rank) * static_cast<std::size_t>(p.hidden);
-  }
-
-  int device;
-  std::vector<std::unique_ptr<RandomExperts>> weights;  ///< [weight sets]
-  std::unique_ptr<RandomExperts> shared;
-  DeviceBuffer hidden_states, y;
-  cuda::PrivateStream stream;
-  cuda::Event begin, end;
-};
-
-/// Graphs of one call, one per stream.
-class CallGraphs {
- public:
-  /// Ends the captures of all streams. Instantiating waits until none is left: it is refused while
-  /// a thread captures anything.
-  CallGraphs(std::span<const cudaStream_t> streams, std::span<const int> devices) {
-    for (const cudaStream_t stream : streams)
-      cuda::check(cudaStreamEndCapture(stream, &graphs_.emplace_back(nullptr)), "end of a capture");
-    for (std::size_t s = 0; s < streams.size(); ++s) {
-      const DeviceGuard guard(devices[s]);
-      cuda::check(cudaGraphInstantiate(&executables_.emplace_back(nullptr), graphs_[s], 0),
-                  "cudaGraphInstantiate");
-    }
-  }
-  CallGraphs(const CallGraphs&) = delete;
-  CallGraphs& operator=(const CallGraphs&) = delete;
-  ~CallGraphs() {
-    for (cudaGraphExec_t executable : executables_)
-      if (executable != nullptr) cudaGraphExecDestroy(executable);
-    for (cudaGraph_t graph : graphs_)
-      if (graph != nullptr) cudaGraphDestroy(graph);
-  }
-  [[nodiscard]] cudaGraphExec_t get(std::size_t stream) const { return executables_[stream]; }
-
- private:
-  std::vector<cudaGraph_t> graphs_;
-  std::vector<cudaGraphExec_t> executables_;
-};
-
-enum class Kind : std::uint8_t { fused, staged };
+enum class Kind : std::uint8_t { fused, staged, unfused };
 
 /// All ranks of a bench with their Group.
 class Bench {
@@ -125,6 +56,7 @@ class Bench {
       flush_.emplace_back(devices_[index(s)], kFlushBytes);
       sinks_.emplace_back(devices_[index(s)], sizeof(std::uint32_t));
     }
+    if (request.unfused) make_unfused();
   }
 
   Bench(const Bench&) = delete;
@@ -145,13 +77,18 @@ class Bench {
     BenchTimes times;
     times.tokens = tokens;
     times.config = group_.layer(0).check().config;
-    for (const Kind kind : {Kind::fused, Kind::staged}) {
-      auto& us = kind == Kind::fused ? times.fused_us : times.staged_us;
-      us = measure_kind(kind, times.skew_us, progress);
+    times.fused_us = measure_kind(Kind::fused, times, progress);
+    times.staged_us = measure_kind(Kind::staged, times, progress);
+    if (chain_) {
+      chain_->prepare(host_routings_);
+      times.unfused_us = measure_kind(Kind::unfused, times, progress);
     }
     for (int r = 0; r < request_.problem().ranks; ++r) group_.layer(r).check();
     return times;
   }
+
+  /// The libraries of the unfused chain, or what is missing for it.
+  [[nodiscard]] const std::string& unfused_note() const { return unfused_note_; }
 
  private:
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
@@ -162,6 +99,25 @@ class Bench {
     return ranks_[request_.virtual_ranks ? 0 : index(rank)]->stream.get();
   }
 
+  void make_unfused() {
+    unfused_note_ = unfused::why_no_chain(devices_);
+    if (!unfused_note_.empty()) return;
+    std::vector<unfused::ChainRankInput> inputs;
+    for (int r = 0; r < request_.problem().ranks; ++r) {
+      const BenchRank& rank = *ranks_[index(r)];
+      auto& input = inputs.emplace_back(unfused::ChainRankInput{
+          .device = rank.device,
+          .stream = stream(r),
+          .hidden_states = reinterpret_cast<const std::uint16_t*>(rank.hidden_states.data()),
+          .weight_sets = {},
+          .shared = rank.shared ? &rank.shared->view() : nullptr});
+      for (const auto& set : rank.weights) input.weight_sets.push_back(set->view());
+    }
+    chain_check_ = std::make_unique<unfused::ChainCheck>(request_.problem(), inputs);
+    chain_ = unfused::make_chain(request_.problem(), std::move(inputs));
+    unfused_note_ = chain_->note();
+  }
+
   /// Throws Error unless what is about to be allocated fits.
   void require_memory() const {
     const Problem& p = request_.problem();
@@ -169,7 +125,10 @@ class Bench {
         RandomExperts::bytes(p, p.experts_per_rank()) * index(request_.weight_sets) +
         RandomExperts::bytes(p, p.shared_experts);
     const std::size_t ranks_on_one = request_.virtual_ranks ? index(p.ranks) : 1;
-    const std::size_t needed = (weights + 4 * BenchRank::values(p)) * ranks_on_one + kFlushBytes;
+    const std::size_t of_chain =
+        request_.unfused ? unfused::chain_bytes(p, request_.weight_sets) : 0;
+    const std::size_t needed =
+        (weights + of_chain + 4 * BenchRank::values(p)) * ranks_on_one + kFlushBytes;
     for (int s = 0; s < num_streams(); ++s) {
       const DeviceGuard guard(devices_[index(s)]);
       std::size_t free = 0, total = 0;
@@ -185,7 +144,8 @@ class Bench {
   void choose_configuration() {
     const Problem& p = request_.problem();
     options_ = {};
-    options_.global_num_tokens = static_cast<long>(tokens_) * p.ranks;
+    const std::vector<int> counts = request_.tokens_of_ranks(tokens_);
+    options_.global_num_tokens = std::accumulate(counts.begin(), counts.end(), 0L);
     options_.num_sms = request_.num_sms;
     options_.reserved_sms = request_.reserved_sms;
     options_.deadline = request_.deadline;
@@ -196,10 +156,11 @@ class Bench {
 
   void upload_routings() {
     routings_.clear();
+    host_routings_.clear();
     const Problem& p = request_.problem();
     for (const std::uint64_t seed : request_.seeds) {
-      const auto ranks =
-          ref::random_routing(p, request_.tokens_of_ranks(tokens_), request_.routing, seed);
+      const auto& ranks = host_routings_.emplace_back(
+          ref::random_routing(p, request_.tokens_of_ranks(tokens_), request_.routing, seed));
       auto& uploaded = routings_.emplace_back();
       for (int r = 0; r < p.ranks; ++r) {
         const DeviceGuard guard(devices_[index(r)]);
@@ -225,7 +186,7 @@ class Bench {
     for (int r = 0; r < request_.problem().ranks; ++r) {
       const BenchRank& rank = *ranks_[index(r)];
       calls.push_back({.y = reinterpret_cast<std::uint16_t*>(rank.y.data()),
-                       .num_tokens = tokens_,
+                       .num_tokens = routings_[0][index(r)]->num_tokens,
                        .weights = &rank.weights[set]->view(),
                        .shared = rank.shared ? &rank.shared->view() : nullptr});
       if (r < num_streams()) streams.push_back(stream(r));
@@ -264,7 +225,11 @@ class Bench {
       ranks_[index(s)]->begin.record_in_replays(on);
     });
     if (kind == Kind::staged) start_stage(routing);
-    start_call(set);
+    if (kind == Kind::unfused) {
+      chain_->run(routing, set);
+    } else {
+      start_call(set);
+    }
     std::vector<cudaStream_t> streams;
     on_streams([&](int s, cudaStream_t on) {
       ranks_[index(s)]->end.record_in_replays(on);
@@ -290,7 +255,26 @@ class Bench {
     return us;
   }
 
-  std::vector<double> measure_kind(Kind kind, double& skew_us, Progress& progress) {
+  /// One replay of the chain's graph of the first routing and weights, whose output must be right.
+  double checked_replay(const CallGraphs& graphs) {
+    std::vector<const std::uint16_t*> chain_y, fused_y;
+    for (int r = 0; r < request_.problem().ranks; ++r) {
+      const DeviceGuard guard(devices_[index(r)]);
+      std::uint16_t* y = chain_->y(index(r));
+      const std::size_t bytes = index(routings_[0][index(r)]->num_tokens) *
+                                index(request_.problem().hidden) * sizeof(std::uint16_t);
+      // NaN, so that what is not written is seen
+      cuda::check(cudaMemsetAsync(y, 0xFF, bytes, stream(r)), "clearing y");
+      chain_y.push_back(y);
+      fused_y.push_back(reinterpret_cast<const std::uint16_t*>(ranks_[index(r)]->y.data()));
+    }
+    double ignored = 0;
+    replay(graphs, ignored);
+    run_eagerly(0, 0);
+    return chain_check_->check(host_routings_[0], chain_y, fused_y);
+  }
+
+  std::vector<double> measure_kind(Kind kind, BenchTimes& times, Progress& progress) {
     using Key = std::pair<std::size_t, std::size_t>;  // routing, weight set
     std::map<Key, std::unique_ptr<CallGraphs>> graphs;
     std::vector<Key> calls;
@@ -302,9 +286,10 @@ class Bench {
     // a graph's first replay also brings it to the device
     double ignored = 0;
     for (const auto& [key, graph] : graphs) replay(*graph, ignored);
+    if (kind == Kind::unfused) times.unfused_diff = checked_replay(*graphs.at(calls.front()));
     std::vector<double> us;
     for (const Key& key : calls) {
-      us.push_back(replay(*graphs.at(key), skew_us));
+      us.push_back(replay(*graphs.at(key), times.skew_us));
       progress.advance();
     }
     return us;
@@ -313,6 +298,7 @@ class Bench {
   const BenchRequest& request_;
   std::vector<int> devices_;  ///< [ranks]
   std::vector<std::unique_ptr<BenchRank>> ranks_;
+  std::vector<std::vector<ref::TokenRouting>> host_routings_;       ///< [seeds][ranks]
   std::vector<std::vector<std::unique_ptr<GpuRouting>>> routings_;  ///< [seeds][ranks]
   std::vector<DeviceBuffer> flush_, sinks_;                         ///< [streams]
   KernelConfig config_;
@@ -320,6 +306,9 @@ class Bench {
   int tokens_ = 0;
   Group group_;  // waits for its calls before the ranks' memory goes
   Releaser releaser_;
+  std::string unfused_note_;
+  std::unique_ptr<unfused::ChainCheck> chain_check_;
+  std::unique_ptr<unfused::UnfusedChain> chain_;
 };
 
 }  // namespace
@@ -338,7 +327,9 @@ BenchMeasurement measure(const BenchRequest& request, Io& io) {
   measured.machine = properties.name;
   Bench bench(request, devices);
   Progress progress(io.err, io.err_is_terminal && !request.json, "calls",
-                    static_cast<std::int64_t>(request.shape.tokens.size()) * 2 * request.repeat);
+                    static_cast<std::int64_t>(request.shape.tokens.size()) *
+                        (request.unfused ? 3 : 2) * request.repeat);
+  measured.unfused_note = bench.unfused_note();
   for (const int tokens : request.shape.tokens)
     measured.rows.push_back(bench.measure_row(tokens, progress));
   return measured;

@@ -9,12 +9,14 @@
 #include "cli/numbers.hpp"
 #include "cli/plan.hpp"
 #include "cli/run_request.hpp"
+#include "config/refuse.hpp"
 #include "megamoe/error.hpp"
 
 namespace megamoe::cli {
 namespace {
 
 constexpr int kMostSms = 1024;
+constexpr const char* kOneSender = "one-sender";
 
 ProblemDefaults bench_defaults() {
   return {
@@ -45,7 +47,13 @@ std::string command_of(const Arguments& arguments) {
 }  // namespace
 
 std::vector<int> BenchRequest::tokens_of_ranks(int tokens) const {
-  return std::vector<int>(static_cast<std::size_t>(problem().ranks), tokens);
+  std::vector<int> counts(static_cast<std::size_t>(problem().ranks), one_sender ? 0 : tokens);
+  counts.front() = tokens;
+  return counts;
+}
+
+std::string BenchRequest::routing_name() const {
+  return one_sender ? kOneSender : ref::name(routing);
 }
 
 void add_bench_flags(CLI::App& app, BenchFlags& flags) {
@@ -54,7 +62,7 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   const auto add = [&](const char* flag, std::optional<std::string>& text, const char* value,
                        const char* help) { add_text(app, flag, text, value, help)->group(group); };
   add("--routing", flags.routing, "R",
-      "uniform, balanced, one-rank, one-expert, skewed, masked:P or none (default uniform)");
+      "As for run, or one-sender: uniform, and rank 0 alone brings tokens (default uniform)");
   add("--seed", flags.seed, "S", "First seed of the routing (default 1)");
   add("--seeds", flags.seeds, "N", "Routings that calls take in turn (default 8)");
   add("--repeat", flags.repeat, "R", "Timed calls of each row (default 24)");
@@ -63,6 +71,9 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
   app.add_flag("--flush", flags.flush, "Read 256 MiB before each call, so that L2 holds no weights")
       ->group(group);
   app.add_flag("--virtual", flags.virtual_ranks, "All ranks in one launch on one GPU")
+      ->group(group);
+  app.add_flag("--unfused", flags.unfused,
+               "Also time the layer as built from NCCL and cuBLASLt, after checking its output")
       ->group(group);
   add("--num-sms", flags.num_sms, "N", "Most SMs to use (default 0: all)");
   add("--reserved-sms", flags.reserved_sms, "N",
@@ -78,7 +89,8 @@ void add_bench_flags(CLI::App& app, BenchFlags& flags) {
 BenchRequest resolve_bench(const BenchFlags& flags, const Arguments& arguments) {
   BenchRequest request;
   request.shape = resolve_shape(flags.problem, bench_defaults());
-  request.routing = parse_routing_flag(flags.routing.value_or("uniform"));
+  request.one_sender = flags.routing == kOneSender;
+  if (flags.routing && !request.one_sender) request.routing = parse_routing_flag(*flags.routing);
   request.seeds = seeds_of(flags);
   request.repeat = integer_or(flags.repeat, "--repeat", 1, 100'000, 24);
   request.weight_sets = integer_or(flags.weight_sets, "--weight-sets", 1, 64, 2);
@@ -93,6 +105,11 @@ BenchRequest resolve_bench(const BenchFlags& flags, const Arguments& arguments) 
   if (flags.gpu) request.gpu = &parse_gpu(*flags.gpu);
   request.chart = flags.chart;
   request.json = flags.json;
+  request.unfused = flags.unfused;
+  if (request.unfused && request.problem().precision != Precision::fp8) {
+    refuse(fmt::format("--unfused is there for fp8, not for --precision {}",
+                       name(request.problem().precision)));
+  }
   request.command = command_of(arguments);
   return request;
 }

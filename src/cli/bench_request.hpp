@@ -26,12 +26,14 @@ struct BenchFlags {
   bool virtual_ranks = false;
   bool flush = false;
   bool json = false;
+  bool unfused = false;
 };
 
 /// What is timed and how; all values checked.
 struct BenchRequest {
   Shape shape;  ///< shape.tokens: a row for each count, the same on all ranks
   ref::Routing routing;
+  bool one_sender = false;           ///< rank 0 brings all the tokens
   std::vector<std::uint64_t> seeds;  ///< of the routing: call i takes seeds[i % size]
   int repeat = 0;                    ///< timed calls of each kind and row
   int weight_sets = 0;               ///< call i takes set i % weight_sets
@@ -44,11 +46,14 @@ struct BenchRequest {
   std::chrono::nanoseconds deadline{};
   std::optional<std::string> chart;  ///< file for the SVG
   bool json = false;
-  std::string command;  ///< as it was typed
+  bool unfused = false;  ///< the unfused chain is timed too
+  std::string command;   ///< as it was typed
 
   [[nodiscard]] const Problem& problem() const { return shape.problem; }
   /// The tokens of every rank in a row of `tokens`.
   [[nodiscard]] std::vector<int> tokens_of_ranks(int tokens) const;
+  /// As --routing spells it.
+  [[nodiscard]] std::string routing_name() const;
 };
 
 void add_bench_flags(CLI::App& app, BenchFlags& flags);

@@ -12,15 +12,18 @@ namespace megamoe::cli {
 /// longest over the GPUs.
 struct BenchTimes {
   int tokens = 0;
-  std::vector<double> fused_us;   ///< [calls]
-  std::vector<double> staged_us;  ///< [calls] staging and the fused kernel
-  double skew_us = 0;             ///< most between the first and the last GPU's release
-  std::string config;             ///< that rank 0 ran
+  std::vector<double> fused_us;         ///< [calls]
+  std::vector<double> staged_us;        ///< [calls] staging and the fused kernel
+  double skew_us = 0;                   ///< most between the first and the last GPU's release
+  std::string config;                   ///< that rank 0 ran
+  std::vector<double> unfused_us = {};  ///< [calls] staging and the unfused chain; empty: none
+  double unfused_diff = 0;              ///< of the chain's sampled rows from the reference
 };
 
 struct BenchMeasurement {
   std::string machine;  ///< the GPUs' name, one for all
   std::vector<BenchTimes> rows;
+  std::string unfused_note = {};  ///< the chain's libraries, or what is missing for it
 };
 
 /// Times the request on this machine's GPUs. Throws Error(unsupported), with the reason, where
@@ -34,6 +37,9 @@ struct BenchRow {
   double spread_us = 0;  ///< between the 10th and the 90th percentile
   double staged_us = 0;  ///< median, staging included
   double skew_us = 0;
+  std::optional<double> unfused_us;     ///< median, staging included
+  std::optional<double> unfused_diff;   ///< see BenchTimes
+  std::optional<double> gain;           ///< unfused_us / staged_us
   std::optional<double> bound_us;       ///< median over calls, each of its routing's busiest GPU
   std::optional<double> mean_bound_us;  ///< of the mean load, which uniform routing only approaches
   std::optional<double> fraction;       ///< bound_us / time_us

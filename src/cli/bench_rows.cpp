@@ -24,7 +24,9 @@ LayerWork on_one_gpu(const Problem& p, const std::vector<RankLoad>& loads) {
   return sum;
 }
 
-double mean_bound(const BenchRequest& request, int tokens, const GpuRates& rates) {
+/// The bound of a mean load; none where the ranks' loads differ by intention.
+std::optional<double> mean_bound(const BenchRequest& request, int tokens, const GpuRates& rates) {
+  if (request.one_sender) return std::nullopt;
   LayerWork work = mean_work(request.problem(), tokens);
   if (request.virtual_ranks) {
     const double ranks = request.problem().ranks;
@@ -94,6 +96,11 @@ std::vector<BenchRow> bench_rows(const BenchRequest& request, const BenchMeasure
     row.spread_us = percentile(times.fused_us, 90) - percentile(times.fused_us, 10);
     row.staged_us = percentile(times.staged_us, 50);
     row.skew_us = times.skew_us;
+    if (!times.unfused_us.empty()) {
+      row.unfused_us = percentile(times.unfused_us, 50);
+      row.unfused_diff = times.unfused_diff;
+      if (row.staged_us > 0) row.gain = *row.unfused_us / row.staged_us;
+    }
     row.config = times.config;
     const GpuRates rates = gpu != nullptr ? gpu->practical : GpuRates{1, 1, 1, 1};
     std::vector<double> bounds;

@@ -92,12 +92,13 @@ ref::Routing parse_routing_flag(const std::string& text) {
     return {.kind = ref::RoutingKind::masked,
             .masked = parse_real("--routing masked", text.substr(masked.size()), 0, 1)};
   }
-  constexpr std::array<std::string_view, 7> kNames = {
-      "uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:P", "none"};
-  constexpr std::array<ref::RoutingKind, 7> kKinds = {
+  constexpr std::array<std::string_view, 9> kNames = {"uniform",    "balanced", "one-rank",
+                                                      "one-expert", "skewed",   "hot-expert",
+                                                      "hot-rank",   "masked:P", "none"};
+  constexpr std::array<ref::RoutingKind, 9> kKinds = {
       ref::RoutingKind::uniform,    ref::RoutingKind::balanced, ref::RoutingKind::one_rank,
-      ref::RoutingKind::one_expert, ref::RoutingKind::skewed,   ref::RoutingKind::masked,
-      ref::RoutingKind::none};
+      ref::RoutingKind::one_expert, ref::RoutingKind::skewed,   ref::RoutingKind::hot_expert,
+      ref::RoutingKind::hot_rank,   ref::RoutingKind::masked,   ref::RoutingKind::none};
   for (std::size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == text && kKinds[i] != ref::RoutingKind::masked) return {.kind = kKinds[i]};
   }
@@ -117,8 +118,7 @@ void add_run_flags(CLI::App& app, RunFlags& flags) {
                        const char* help) { add_text(app, flag, text, value, help)->group(group); };
   add("--activation", flags.problem.activation, "A",
       "swiglu, swiglu-oai or situ (default: the model's, else swiglu)");
-  add("--routing", flags.routing, "R",
-      "uniform, balanced, one-rank, one-expert, skewed, masked:P or none (default uniform)");
+  add("--routing", flags.routing, "R", kRoutingHelp);
   add("--seed", flags.seed, "S", "Seed of everything generated (default 1)");
   add("--checkpoint", flags.checkpoint, "PATH",
       "Folder or file in safetensors, config.json beside it; else weights are generated");

@@ -76,6 +76,11 @@ void add_run_flags(CLI::App& app, RunFlags& flags);
 /// Checks what can be checked without opening a file. Throws Error naming the value.
 RunRequest resolve_run(const RunFlags& flags);
 
+/// The help of --routing.
+inline constexpr const char* kRoutingHelp =
+    "uniform, balanced, one-rank, one-expert, skewed, hot-expert (7 times the mean), hot-rank (3 "
+    "times), masked:P or none (default uniform)";
+
 /// What --routing names. Throws Error naming near ones.
 ref::Routing parse_routing_flag(const std::string& text);
 

@@ -32,8 +32,7 @@ void add_trace_flags(CLI::App& app, TraceFlags& flags) {
   add_problem_flags(app, flags.run.problem, run_defaults());
   const auto add = [&](const char* flag, std::optional<std::string>& text, const char* value,
                        const char* help) { add_text(app, flag, text, value, help)->group("Call"); };
-  add("--routing", flags.run.routing, "R",
-      "uniform, balanced, one-rank, one-expert, skewed, masked:P or none (default uniform)");
+  add("--routing", flags.run.routing, "R", kRoutingHelp);
   add("--seed", flags.run.seed, "S", "Seed of everything generated (default 1)");
   app.add_flag("--virtual", flags.run.virtual_ranks, "All ranks on one GPU, in one launch")
       ->group("Call");

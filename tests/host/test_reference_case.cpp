@@ -162,8 +162,8 @@ std::vector<std::int64_t> ids_of(const Problem& p, const Routing& routing, int t
 
 TEST(Routing, TokensNeverHaveAnExpertTwice) {
   const Problem p = problem_of(Precision::bf16);
-  for (const char* text :
-       {"uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:0.4", "none"}) {
+  for (const char* text : {"uniform", "balanced", "one-rank", "one-expert", "skewed", "hot-expert",
+                           "hot-rank", "masked:0.4", "none"}) {
     const auto ids = ids_of(p, parse_routing(text), 40, 11);
     for (std::size_t token = 0; token < ids.size() / 4; ++token) {
       std::set<std::int64_t> seen;
@@ -200,6 +200,43 @@ TEST(Routing, KindsDoWhatTheySay) {
   const auto skewed = received({RoutingKind::skewed}, 2);
   const auto most = static_cast<double>(*std::max_element(skewed.begin(), skewed.end()));
   EXPECT_GT(most, 3.0 * 128 * 8 / 256);  // the mean is 4
+}
+
+TEST(Routing, HotOnesGetTheirMultipleOfTheMean) {
+  Problem p = problem_of(Precision::bf16);
+  p.ranks = 8;
+  p.experts = 256;
+  p.top_k = 8;
+  const std::vector<int> counts(8, 500);
+  const auto received = [&](RoutingKind kind, std::uint64_t seed) {
+    const auto routing = random_routing(p, counts, {kind}, seed);
+    std::vector<double> rows(256);
+    for (const TokenRouting& rank : routing)
+      for (const std::int64_t id : rank.topk_idx) ++rows.at(static_cast<std::size_t>(id));
+    return rows;
+  };
+  const auto hot_expert = received(RoutingKind::hot_expert, 301);  // 301 % 256: expert 45
+  EXPECT_NEAR(hot_expert[45], 7 * 125, 150);                       // of 4000 tokens, deviation 27
+  for (std::size_t e = 0; e < 256; ++e) {
+    if (e != 45) EXPECT_NEAR(hot_expert[e], 122, 60) << e;
+  }
+  const auto hot_rank = received(RoutingKind::hot_rank, 13);  // 13 % 8: rank 5
+  for (std::size_t rank = 0; rank < 8; ++rank) {
+    double sum = 0;
+    for (std::size_t e = rank * 32; e < rank * 32 + 32; ++e) sum += hot_rank[e];
+    EXPECT_NEAR(sum, rank == 5 ? 3 * 4000 : (32000 - 3 * 4000) / 7.0, 450) << rank;
+  }
+  // Beyond what can be had: all tokens, and all experts of the rank.
+  p.ranks = 2;
+  p.experts = 8;
+  p.top_k = 6;
+  const auto all = random_routing(p, std::vector<int>{40, 40}, {RoutingKind::hot_expert}, 3);
+  const auto rank = random_routing(p, std::vector<int>{40, 40}, {RoutingKind::hot_rank}, 3);
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(std::count(all[r].topk_idx.begin(), all[r].topk_idx.end(), 3), 40);
+    for (const std::int64_t id : {4, 5, 6, 7})
+      EXPECT_EQ(std::count(rank[r].topk_idx.begin(), rank[r].topk_idx.end(), id), 40);
+  }
 }
 
 TEST(Routing, RefusesOtherText) {

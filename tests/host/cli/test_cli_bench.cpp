@@ -67,8 +67,9 @@ TEST(Bench, WithoutAGpuSaysSoInOneLine) {
 TEST(Bench, HelpListsItsFlags) {
   const Result result = megamoe({"bench", "--help"});
   EXPECT_EQ(result.status, kDone);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("--weight-sets"), HasSubstr("--chart"),
-                                HasSubstr("--flush"), HasSubstr("--virtual")));
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("--weight-sets"), HasSubstr("--chart"), HasSubstr("--flush"),
+                    HasSubstr("--virtual"), HasSubstr("--unfused")));
 }
 
 TEST(Bench, SeedsFollowTheFirst) {
@@ -86,10 +87,10 @@ TEST(Bench, JsonIsAListWithThePromisedFields) {
   const auto json = nlohmann::json::parse(bench_json(request, some_times()));
   ASSERT_EQ(json.size(), 2U);
   for (const char* field :
-       {"model",         "experts",  "ranks",      "precision",  "tokens",    "time_us",
-        "spread_us",     "bound_us", "fraction",   "unfused_us", "staged_us", "peer_us",
-        "mean_bound_us", "seeds",    "machine",    "date",       "command",   "skew_us",
-        "tflops",        "hbm_gbs",  "nvlink_gbs", "config"}) {
+       {"model",         "experts",  "ranks",      "precision",  "tokens",       "time_us",
+        "spread_us",     "bound_us", "fraction",   "unfused_us", "staged_us",    "peer_us",
+        "mean_bound_us", "seeds",    "machine",    "date",       "command",      "skew_us",
+        "tflops",        "hbm_gbs",  "nvlink_gbs", "config",     "unfused_diff", "gain"}) {
     EXPECT_TRUE(json[0].contains(field)) << field;
   }
   EXPECT_EQ(json[0]["tokens"], 8);

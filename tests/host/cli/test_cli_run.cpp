@@ -63,8 +63,8 @@ TEST(Run, JsonHasThePromisedFields) {
 
 TEST(Run, EveryPrecisionAndRouting) {
   for (const char* precision : {"fp8", "bf16", "mxfp4", "mxfp8_mxfp4"}) {
-    for (const char* routing :
-         {"uniform", "balanced", "one-rank", "one-expert", "skewed", "masked:0.4", "none"}) {
+    for (const char* routing : {"uniform", "balanced", "one-rank", "one-expert", "skewed",
+                                "hot-expert", "hot-rank", "masked:0.4", "none"}) {
       const nlohmann::json json =
           run_of({"--ranks", "2", "--tokens", "7,12", "--precision", precision, "--routing",
                   routing, "--repeat", "2", "--virtual"});
