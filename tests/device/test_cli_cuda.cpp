@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "host/devices.hpp"
 #include "tests/host/cli/in_process.hpp"
 
 namespace megamoe::cli {
@@ -57,6 +58,40 @@ TEST(CliCuda, BenchTimesEveryRow) {
       EXPECT_FALSE(row.at("config").get<std::string>().empty());
     }
     EXPECT_LT(json[0].at("time_us"), json[2].at("time_us"));
+  }
+}
+
+/// `more` with --unfused: its rows must have the time of a chain whose output was right.
+void expect_unfused(const Arguments& more) {
+  Arguments arguments = {"bench", "--hidden", "640", "--intermediate", "256",    "--experts",
+                         "16",    "--top-k",  "4",   "--tokens",       "0,1,48", "--repeat",
+                         "5",     "--seeds",  "3",   "--unfused",      "--json"};
+  const Result result = megamoe(joined(arguments, more));
+  ASSERT_EQ(result.status, kDone) << result.err;
+  const auto json = nlohmann::json::parse(result.out);
+  ASSERT_EQ(json.size(), 3U);
+  if (json[0].at("unfused_us").is_null()) GTEST_SKIP() << json[0].at("unfused_note");
+  for (const auto& row : json) {
+    EXPECT_GT(row.at("unfused_us"), 1.0) << row;
+    EXPECT_LT(row.at("unfused_us"), 1e4) << row;
+    EXPECT_LT(row.at("unfused_diff"), 1e-3) << row;
+  }
+}
+
+TEST(CliCuda, BenchChecksAndTimesTheUnfusedChain) {
+  expect_unfused({"--ranks", "1"});
+  for (const char* routing : {"uniform", "masked:0.5", "one-rank", "one-sender", "none"}) {
+    SCOPED_TRACE(routing);
+    expect_unfused({"--ranks", "2", "--virtual", "--routing", routing});
+  }
+  expect_unfused({"--ranks", "2", "--virtual", "--shared-experts", "1", "--flush"});
+}
+
+TEST(CliCuda, BenchChecksAndTimesTheUnfusedChainBetweenGpus) {
+  if (find_devices().usable.size() < 2) GTEST_SKIP() << "needs two GPUs";
+  for (const char* routing : {"uniform", "one-rank", "none"}) {
+    SCOPED_TRACE(routing);
+    expect_unfused({"--ranks", "2", "--routing", routing});
   }
 }
 

@@ -6,13 +6,14 @@
 #include <cuda_runtime_api.h>
 
 #include "megamoe/problem.hpp"
+#include "numerics/hd.hpp"
 
 // What the unfused chain does between products and exchanges. Row numbers are those of plan.hpp.
 
 namespace megamoe::cli::unfused {
 
 /// Bytes of one quantised row as it travels: codes, then FP32 scales, padded to 16.
-constexpr std::size_t packed_row_bytes(int channels) {
+MEGAMOE_HD constexpr std::size_t packed_row_bytes(int channels) {
   const auto hidden = static_cast<std::size_t>(channels);
   return (hidden + hidden / 128 * sizeof(float) + 15) / 16 * 16;
 }
