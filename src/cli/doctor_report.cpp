@@ -19,15 +19,15 @@ std::string cuda_version(int version) {
 
 std::string yes_no(bool value) { return value ? "yes" : "no"; }
 
-const GpuFacts* find_gpu(const MachineFacts& facts, int index) {
+const GpuFacts* gpu_of(const MachineFacts& facts, int index) {
   const auto at = std::find_if(facts.gpus.begin(), facts.gpus.end(),
                                [&](const GpuFacts& gpu) { return gpu.index == index; });
   return at == facts.gpus.end() ? nullptr : &*at;
 }
 
 bool both_supported(const MachineFacts& facts, const PeerFacts& pair) {
-  const GpuFacts* a = find_gpu(facts, pair.from);
-  const GpuFacts* b = find_gpu(facts, pair.to);
+  const GpuFacts* a = gpu_of(facts, pair.from);
+  const GpuFacts* b = gpu_of(facts, pair.to);
   return a != nullptr && b != nullptr && a->supported && b->supported;
 }
 

@@ -10,7 +10,7 @@ namespace {
 /// The first with block scales.
 constexpr std::size_t kFirstVersion = 120900;
 
-CublasLtLibrary load() {
+CublasLtLibrary load_cublaslt() {
   const LibraryFile file("MEGAMOE_CUBLASLT", {"libcublasLt.so.13"});
   CublasLtLibrary library{};
   file.find("cublasLtGetVersion", library.get_version);
@@ -119,7 +119,7 @@ class Preference {
 }  // namespace
 
 const CublasLtLibrary& cublas_lt() {
-  static const CublasLtLibrary kLibrary = load();
+  static const CublasLtLibrary kLibrary = load_cublaslt();
   return kLibrary;
 }
 

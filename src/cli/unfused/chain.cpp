@@ -7,6 +7,7 @@
 #include "cli/unfused/chain_rank.hpp"
 #include "cli/unfused/kernels.hpp"
 #include "cli/unfused/nccl.hpp"
+#include "cli/unfused/plan.hpp"
 
 namespace megamoe::cli::unfused {
 namespace {
@@ -103,7 +104,6 @@ std::unique_ptr<UnfusedChain> make_chain(const Problem& problem,
 }
 
 std::size_t chain_bytes(const Problem& p, int weight_sets) {
-  const auto size = [](int i) { return static_cast<std::size_t>(i); };
   const std::size_t weights = LibraryWeights::bytes(p, p.experts_per_rank()) * size(weight_sets) +
                               LibraryWeights::bytes(p, p.shared_experts);
   // A rank that receives three times its share is more than uniform routing ever gives it.

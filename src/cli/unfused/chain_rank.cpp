@@ -11,8 +11,6 @@ namespace {
 
 using cuda::DeviceBuffer;
 
-std::size_t size(int i) { return static_cast<std::size_t>(i); }
-
 float* floats(const DeviceBuffer& buffer) { return reinterpret_cast<float*>(buffer.data()); }
 std::uint16_t* bf16s(const DeviceBuffer& buffer) {
   return reinterpret_cast<std::uint16_t*>(buffer.data());

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/unfused/plan.hpp"
 #include "host/cuda/runtime.hpp"
 
 namespace megamoe::cli::unfused {
@@ -16,8 +17,6 @@ constexpr int kRowsChecked = 8;
 /// Two right results, each off by up to some 5e-2 in a row (ref/gpu_bounds.hpp). A row of another
 /// token is off by more than 1.
 constexpr double kWorstRowOfTwo = 0.2;
-
-std::size_t size(int i) { return static_cast<std::size_t>(i); }
 
 template <class Value>
 void download(const void* from, std::vector<Value>& to) {

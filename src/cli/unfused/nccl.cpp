@@ -11,7 +11,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kUint8 = 1;
 
-NcclLibrary load() {
+NcclLibrary load_nccl() {
   const LibraryFile file("MEGAMOE_NCCL", {"libnccl.so.2"});
   NcclLibrary library{};
   file.find("ncclGetVersion", library.get_version);
@@ -34,7 +34,7 @@ void check(int result, const char* what) {
 }  // namespace
 
 const NcclLibrary& nccl() {
-  static const NcclLibrary kLibrary = load();
+  static const NcclLibrary kLibrary = load_nccl();
   return kLibrary;
 }
 

@@ -14,6 +14,9 @@
 
 namespace megamoe::cli::unfused {
 
+/// A count, which is never negative, as the size that it is.
+constexpr std::size_t size(int count) { return static_cast<std::size_t>(count); }
+
 /// Rows of an expert are padded to a multiple of this: cuBLASLt's block scales want it.
 inline constexpr int kRowAlignment = 4;
 /// In lists of rows: none.

@@ -1,9 +1,9 @@
 #include "cli/unfused/weights.hpp"
 
+#include "cli/unfused/plan.hpp"
+
 namespace megamoe::cli::unfused {
 namespace {
-
-std::size_t size(int i) { return static_cast<std::size_t>(i); }
 
 std::size_t w1_bytes(int hidden, int intermediate) { return 2 * size(intermediate) * size(hidden); }
 std::size_t w1_scale_count(int hidden, int intermediate) {
