@@ -126,6 +126,7 @@ class Planner {
   /// lower ranks return.
   void number_returned(int rank) {
     std::vector<int> next;
+    next.reserve(plans_.size());
     for (const RankPlan& owner : plans_) {
       next.push_back(owner.padded_rows() + std::accumulate(owner.gathered_rows.begin(),
                                                            owner.gathered_rows.begin() + rank, 0));
