@@ -184,7 +184,11 @@ MEGAMOE_DEVICE void load_drain(const RingType& ring, const RingPosition& at,
                                ptx::Patience patience) {
   for (int stage = 0; stage < RingType::kStages; ++stage) {
     const std::uint32_t parity = stage < at.stage ? at.parity : at.parity ^ 1;
-    if (!ptx::mbarrier_wait(ring.full(stage), parity, patience)) ptx::trap();
+    const std::uint32_t full = ring.full(stage);
+    // Another look: this SM may have been another kernel's while patience ran out.
+    if (!ptx::mbarrier_wait(full, parity, patience) &&
+        !ptx::mbarrier_test_wait_parity(full, parity))
+      ptx::trap();
   }
   ptx::mbarrier_arrive(ring.closed());
 }

@@ -98,7 +98,8 @@ struct PullStaging {
   MEGAMOE_DEVICE void drain(int in_flight, ptx::Patience patience) {
     int slot = next - in_flight + (next < in_flight ? kSlots : 0);
     for (int i = 0; i < in_flight; ++i) {
-      if (!wait(slot, patience)) ptx::trap();
+      // Another try: this SM may have been another kernel's while patience ran out.
+      if (!wait(slot, patience) && !wait(slot, {0})) ptx::trap();
       slot = after(slot);
     }
     ptx::bulk_wait_group<0>();  // without a limit: the stores go to this GPU's own memory
