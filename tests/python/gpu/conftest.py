@@ -1,17 +1,8 @@
-"""Tests that need torch and a GPU; two_gpus marks those that need two. Without them every test is
-skipped, and counted as such."""
-
-import importlib.util
+"""Tests that need torch and a GPU; two_gpus marks those that need two, or with MEGAMOE_TEST_SHARE_GPU=1
+one that two ranks share. Without them every test is skipped, and counted as such."""
 
 import pytest
-
-
-def gpus() -> int:
-    if importlib.util.find_spec("torch") is None:
-        return 0
-    import torch
-
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+from found_gpus import gpus, two_ranks_share
 
 
 def pytest_collection_modifyitems(items):
@@ -19,8 +10,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent.name != "gpu":
             continue
-        needed = 2 if item.get_closest_marker("two_gpus") else 1
+        needed = 2 if item.get_closest_marker("two_gpus") and not two_ranks_share() else 1
         if found < needed:
             item.add_marker(
-                pytest.mark.skip(reason=f"needs torch and {needed} GPUs; found {found}")
+                pytest.mark.skip(
+                    reason=f"needs torch and {needed} GPUs that the library has kernels for; found "
+                    f"{found}"
+                )
             )

@@ -1,13 +1,15 @@
-"""Layers on GPUs through megamoe.deep_gemm, one rank per GPU of this process, and what they must
-compute, in torch. Quantisation and rounding are those of the layer; sums are FP32. Without a GPU one
-rank on the CPU backend, for tests of these helpers."""
+"""Layers on GPUs through megamoe.deep_gemm, one rank per GPU of this process or two on its only one, and
+what they must compute, in torch. Quantisation and rounding are those of the layer; sums are FP32.
+Without a GPU one rank on the CPU backend, for tests of these helpers."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import dataclass
 
 import torch
+from found_gpus import two_ranks_share
 from megamoe import deep_gemm
 
 # Of the whole output and of the worst row, against sums in FP32: what the tensor core's sums cost.
@@ -15,13 +17,39 @@ MOST_DIFF = 1e-3
 MOST_ROW = 6e-2
 
 
+def gpu_of(rank: int) -> int:
+    return 0 if two_ranks_share() else rank
+
+
 def place(rank: int) -> str:
-    return f"cuda:{rank}" if torch.cuda.is_available() else "cpu"
+    return f"cuda:{gpu_of(rank)}" if torch.cuda.is_available() else "cpu"
 
 
-def current(rank: int):
-    """Makes a rank's GPU the current one."""
-    return torch.cuda.device(rank) if torch.cuda.is_available() else contextlib.nullcontext()
+@functools.cache
+def own_stream(rank: int):
+    """The stream of one of two ranks that share a GPU, with a piece of its memory. While a piece lives,
+    statistics find room beside it: new memory of the GPU may wait for the other rank's call, which
+    waits for this one's."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        return stream, torch.empty(1, device="cuda")
+
+
+@contextlib.contextmanager
+def current(rank: int, ranks: int = 1):
+    """Makes a rank's GPU the current one. Where two ranks share it, each has a stream and half of the
+    SMs: their calls wait for each other, so that they must run at the same time."""
+    if not torch.cuda.is_available():
+        yield
+    elif ranks == 1 or not two_ranks_share():
+        with torch.cuda.device(rank):
+            yield
+    else:
+        half = torch.cuda.get_device_properties(0).multi_processor_count // 2
+        stream, _ = own_stream(rank)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), deep_gemm.num_sms(half):
+            yield
 
 
 @dataclass(frozen=True)
@@ -34,13 +62,12 @@ class Shape:
 
 
 class Layer:
-    """Buffers, weights and tokens of the ranks on GPUs 0..ranks-1."""
+    """Buffers, weights and tokens of the ranks, on GPUs as `place` says."""
 
     def __init__(self, ranks: int, shape: Shape, seed: int = 0, scale: float = 1.0) -> None:
         self.ranks, self.shape, self.scale = ranks, shape, scale
-        self.local = deep_gemm.LocalGroup(
-            ranks, devices=range(ranks) if torch.cuda.is_available() else ()
-        )
+        gpus = [gpu_of(rank) for rank in range(ranks)] if torch.cuda.is_available() else ()
+        self.local = deep_gemm.LocalGroup(ranks, devices=gpus)
         sizes = (shape.experts, shape.capacity, shape.top_k, shape.hidden, shape.intermediate)
         self.buffers = [
             deep_gemm.get_symm_buffer_for_mega_moe(seat, *sizes) for seat in self.local.seats
@@ -77,7 +104,7 @@ class Layer:
 
     def stage(self, brought) -> None:
         for rank, (buffer, tokens) in enumerate(zip(self.buffers, brought)):
-            with current(rank):
+            with current(rank, self.ranks):
                 x, ids, weights = (t.to(place(rank)) for t in tokens)
                 stage(buffer, x, ids.int(), weights)
 
@@ -90,7 +117,7 @@ class Layer:
     def call(self, y, stats=None, **options) -> None:
         """Starts the call on every rank's current stream."""
         for rank, buffer in enumerate(self.buffers):
-            with current(rank):
+            with current(rank, self.ranks):
                 counted = None if stats is None else stats[rank]
                 deep_gemm.fp8_mega_moe(
                     y[rank],
@@ -100,9 +127,12 @@ class Layer:
                     **options,
                 )
 
-    def finish(self) -> None:
+    def wait(self) -> None:
         for rank in range(self.ranks if torch.cuda.is_available() else 0):
-            torch.cuda.synchronize(rank)
+            torch.cuda.synchronize(gpu_of(rank))
+
+    def finish(self) -> None:
+        self.wait()
         for buffer in self.buffers:
             buffer.check()
 
@@ -110,7 +140,7 @@ class Layer:
         return [self._expected_rank(*tokens, clamp) for tokens in brought]
 
     def _expected_rank(self, x, ids, weights, clamp):
-        """The layer by definition, on GPU 0."""
+        """The layer by definition, where rank 0 is."""
         device, mine = place(0), self.shape.experts // self.ranks
         x, ids, weights = (t.to(device) for t in (x, ids, weights))
         rows = quantised(x.float())
@@ -150,7 +180,7 @@ def wide(pair, expert: int):
 
 def quantised(values):
     """What e4m3 with a scale for each 128 channels keeps of FP32 rows."""
-    groups = values.reshape(values.shape[0], -1, 128)
+    groups = values.reshape(values.shape[0], values.shape[1] // 128, 128)
     scale = groups.abs().amax(dim=2, keepdim=True) / 448.0
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
     return ((groups / scale).to(torch.float8_e4m3fn).float() * scale).reshape(values.shape)

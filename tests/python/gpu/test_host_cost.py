@@ -59,16 +59,19 @@ def test_compatibility_call(case, capsys):
     assert found < 20
 
 
-def test_nothing_is_allocated_or_waited_for(case):
+@pytest.mark.parametrize("stats", [None, "int32", "int64"])
+def test_nothing_is_allocated_or_waited_for(case, stats):
     layer, y = case
-    layer.call([y])
+    if stats is not None:
+        stats = [torch.zeros(layer.shape.experts, dtype=getattr(torch, stats), device="cuda")]
+    layer.call([y], stats)
     torch.cuda.synchronize()
     before = torch.cuda.memory_stats()["allocation.all.allocated"]
     free = torch.cuda.mem_get_info()[0]
     torch.cuda.set_sync_debug_mode("error")
     try:
         for _ in range(100):
-            layer.call([y])
+            layer.call([y], stats)
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
@@ -76,6 +79,6 @@ def test_nothing_is_allocated_or_waited_for(case):
     # A sleeping stream: a call that waited for the device would take as long.
     torch.cuda._sleep(1_000_000_000)
     begin = time.perf_counter()
-    layer.call([y])
+    layer.call([y], stats)
     assert time.perf_counter() - begin < 0.05
     layer.finish()

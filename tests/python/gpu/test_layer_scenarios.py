@@ -8,7 +8,7 @@ import pytest
 
 with contextlib.suppress(ModuleNotFoundError):  # without torch every test is skipped
     import torch
-    from gpu_case import Layer, Shape, assert_close, received
+    from gpu_case import Layer, Shape, assert_close, current, place, received
 
 ranks = pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.two_gpus)])
 
@@ -19,7 +19,7 @@ def check(ranks, counts, masked=0.0, seed=0, clamp=None, fast_math=True, scale=1
     brought = layer.bring(counts, masked)
     layer.stage(brought)
     mine = layer.shape.experts // ranks
-    stats = [torch.full((mine,), 7, dtype=torch.int32, device=r) for r in range(ranks)]
+    stats = [torch.full((mine,), 7, dtype=torch.int32, device=place(r)) for r in range(ranks)]
     y = layer.outputs(counts)
     layer.call(y, stats, activation_clamp=clamp, fast_math=fast_math)
     layer.finish()
@@ -91,15 +91,18 @@ def test_replay_with_changed_inputs(ranks):
     layer.finish()
     graphs = [torch.cuda.CUDAGraph() for _ in range(ranks)]
     for rank, graph in enumerate(graphs):
-        with torch.cuda.device(rank), torch.cuda.graph(graph):
+        kept = layer.buffers[rank]._layer._captured
+        assert not kept
+        with current(rank, ranks), torch.cuda.graph(graph):
             call_rank(layer, rank, y)
+        weights = layer.buffers[rank]._weights.get("fp8", *layer.weights[rank])
+        assert any(held is weights for held in kept.values())
     for _ in range(4):
         brought = layer.bring(count, 0.2)
         layer.stage(brought)
-        for rank in range(ranks):
-            torch.cuda.synchronize(rank)
+        layer.wait()
         for rank, graph in enumerate(graphs):
-            with torch.cuda.device(rank):
+            with current(rank, ranks):
                 graph.replay()
         layer.finish()
         replayed = [t.clone() for t in y]
@@ -149,9 +152,9 @@ def test_vllm_staging_with_padding(counts):
     for _ in range(3):
         brought = layer.bring([64, 64])
         for rank, tokens in enumerate(brought):
-            with torch.cuda.device(rank):
-                x, ids, weights = (t.to(f"cuda:{rank}") for t in tokens)
-                padding = torch.arange(64, device=f"cuda:{rank}") >= counts[rank]
+            with current(rank, 2):
+                x, ids, weights = (t.to(place(rank)) for t in tokens)
+                padding = torch.arange(64, device=place(rank)) >= counts[rank]
                 vllm.stage_tokens(layer.buffers[rank], x, ids, weights, padding)
             tokens[1][counts[rank] :] = -1
         layer.call(y)
