@@ -1,10 +1,13 @@
-"""One layer over N processes, each a rank with its own GPU; without GPUs on the CPU backend.
+"""One layer over N processes, each a rank with its own GPU; on the CPU backend where a process has none
+of its own.
 
 torchrun --nproc-per-node 2 examples/python/torchrun_layer.py
 
 Expected output, once for each rank:
-  rank 0 of 2: 16 tokens, N rows received; agrees with one process
+  rank 0 of 2, cuda:0: 16 tokens, N rows received; agrees with one process
 """
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -48,21 +51,38 @@ def forward(group, pairs, rank: int, device: str):
     return y, rows
 
 
+def place() -> tuple[str, object, object]:
+    """(device, group of all ranks, group of this process alone). All ranks are on GPUs, or none is."""
+    local_rank = int(os.environ["LOCAL_RANK"])
+    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    enough = torch.tensor(int(local_rank < found))
+    dist.all_reduce(enough, dist.ReduceOp.MIN)
+    if enough:
+        torch.cuda.set_device(local_rank)
+        return f"cuda:{local_rank}", dist.group.WORLD, None
+    if local_rank == 0:
+        processes = os.environ["LOCAL_WORLD_SIZE"]
+        print(f"processes: {processes}, GPUs: {found}; all ranks on the CPU backend", flush=True)
+    return "cpu", deep_gemm.OnCpu(dist.group.WORLD), deep_gemm.LocalGroup(1).seats[0]
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    device = "cpu"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(rank)
-        device = f"cuda:{rank}"
+    device, together, alone = place()
     every = weights(device)
     per_rank = EXPERTS // ranks
     mine = slice(rank * per_rank, (rank + 1) * per_rank)
     pairs = [(codes[mine].contiguous(), scales[mine].contiguous()) for codes, scales in every]
-    y, rows = forward(dist.group.WORLD, pairs, rank, device)
-    alone, _ = forward(None, every, rank, device)  # the same tokens, all experts in this process
-    word = "agrees with one process" if torch.equal(y, alone) else "DIFFERS from one process"
-    print(f"rank {rank} of {ranks}: {TOKENS} tokens, {rows} rows received; {word}", flush=True)
+    y, rows = forward(together, pairs, rank, device)
+    expected, _ = forward(
+        alone, every, rank, device
+    )  # the same tokens, all experts in this process
+    word = "agrees with one process" if torch.equal(y, expected) else "DIFFERS from one process"
+    print(
+        f"rank {rank} of {ranks}, {device}: {TOKENS} tokens, {rows} rows received; {word}",
+        flush=True,
+    )
     dist.barrier()
     dist.destroy_process_group()
 

@@ -43,6 +43,7 @@ NB_MODULE(_core, module) {
   module.doc() = "The library's C++ interface; use the package megamoe.";
   nb::register_exception_translator(translate);
   module.def("version", &megamoe::version);
+  module.def("set_leak_warnings", &nb::set_leak_warnings, nb::arg("value"));
   bind_problem(module);
   bind_weights(module);
   bind_group(module);

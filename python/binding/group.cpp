@@ -8,7 +8,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "config/launch_sms.hpp"
 #include "host/devices.hpp"
+#include "host/environment.hpp"
 #include "host/layer_state.hpp"
 #include "python/binding/bind.hpp"
 
@@ -163,6 +165,9 @@ void bind_group(nb::module_& module) {
     const Devices found = find_devices();
     return std::pair(found.usable, found.reason);
   });
+  module.def("launch_sms", &launch_sms, "arch"_a, "physical"_a, "current"_a,
+             "reserve"_a.none() = nb::none());
+  module.def("environment_reserved_sms", &environment_reserved_sms);
 }
 
 }  // namespace megamoe::python

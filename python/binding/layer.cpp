@@ -152,8 +152,10 @@ void fill(HeldOptions& held, const Problem& p, const CallOptions& given, std::in
 class CallProblem {
  public:
   CallProblem(SharedGroup& g, std::vector<int> layers, const CallOptions& given) {
-    if (!given.activation && !given.precision) return;
     const Problem& own = g.problem();
+    if (given.activation.value_or(own.activation) == own.activation &&
+        given.precision.value_or(own.precision) == own.precision)
+      return;
     const Problem wanted = problem_of_call(own, given);
     const bool bytes_differ =
         activation_row_bytes(own.precision, 128) != activation_row_bytes(wanted.precision, 128) ||
@@ -197,7 +199,12 @@ std::int64_t* stats_pointer(const GroupPointer& g, int i, nb::handle array, Tens
   return held.writable_as<std::int64_t>();
 }
 
-void forward(const GroupPointer& g, int i, nb::handle y, const Weights& weights,
+/// Whether a call on this stream has become part of a graph, which then needs what it was given.
+bool captured(SharedGroup& g, int i, std::uintptr_t stream) {
+  return LayerAccess::state(g.group->layer(i)).backend->is_capturing(as_stream(stream));
+}
+
+bool forward(const GroupPointer& g, int i, nb::handle y, const Weights& weights,
              const Weights* shared, const CallOptions& given, nb::handle recv_stats,
              std::uintptr_t stream) {
   const HeldCall held = held_call(*g, i, y, weights, shared);
@@ -210,12 +217,13 @@ void forward(const GroupPointer& g, int i, nb::handle y, const Weights& weights,
   const CallProblem problem(*g, {i}, given);
   alive->group->layer(i).forward(held.call.y, held.call.num_tokens, *held.call.weights,
                                  held.call.shared, options.options, as_stream(stream));
+  return captured(*g, i, stream);
 }
 
 /// forward with addresses that the package has checked: y is BF16 [rows, hidden], contiguous, at
 /// the rank's place; stats int64 [experts per rank], or 0. Arrays through DLPack take longer than
 /// the rest of a call.
-void forward_at(const GroupPointer& g, int i, std::uintptr_t y, std::int64_t rows,
+bool forward_at(const GroupPointer& g, int i, std::uintptr_t y, std::int64_t rows,
                 const Weights& weights, const Weights* shared, const CallOptions& given,
                 std::uintptr_t stats, std::uintptr_t stream) {
   check_places(*g, i, weights, shared);
@@ -227,9 +235,10 @@ void forward_at(const GroupPointer& g, int i, std::uintptr_t y, std::int64_t row
   const CallProblem problem(*g, {i}, given);
   alive->group->layer(i).forward(call.y, call.num_tokens, *call.weights, call.shared,
                                  options.options, as_stream(stream));
+  return captured(*g, i, stream);
 }
 
-void forward_all(const GroupPointer& g, const nb::list& y, const std::vector<Weights*>& weights,
+bool forward_all(const GroupPointer& g, const nb::list& y, const std::vector<Weights*>& weights,
                  const std::vector<Weights*>& shared, const CallOptions& given,
                  nb::handle recv_stats, const std::vector<std::uintptr_t>& streams) {
   const auto ranks = static_cast<std::size_t>(g->group->num_local_ranks());
@@ -258,6 +267,8 @@ void forward_all(const GroupPointer& g, const nb::list& y, const std::vector<Wei
   const nb::gil_scoped_release unlocked;
   const CallProblem problem(*g, layers, given);
   alive->group->forward(calls, options.options, of);
+  return std::any_of(streams.begin(), streams.end(),
+                     [&](std::uintptr_t stream) { return captured(*g, 0, stream); });
 }
 
 nb::dict check(SharedGroup& g, int i) {

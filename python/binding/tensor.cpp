@@ -116,6 +116,36 @@ Place array_place(const nb::ndarray<nb::ro>& array, const char* name) {
                      type));
 }
 
+/// The start of DLPackExchangeAPI (DLPack 1.3), by which C code looks at a framework's arrays
+/// without any Python.
+struct ExchangeApi {
+  std::uint32_t major, minor;
+  const ExchangeApi* previous;  ///< of an older version
+  void* others[3];              ///< make and take arrays
+  /// Not 0: a Python error is set. May be null.
+  int (*look_at)(PyObject* array, nb::dlpack::dltensor* out);
+};
+
+/// That of arrays of this type; null where they have none.
+const ExchangeApi* exchange_api(PyTypeObject* type) {
+  static PyObject* const kAttribute = PyUnicode_InternFromString("__dlpack_c_exchange_api__");
+  const nb::object capsule =
+      nb::steal(PyObject_GetAttr(reinterpret_cast<PyObject*>(type), kAttribute));
+  const ExchangeApi* api = nullptr;
+  if (capsule.is_valid()) {
+    api =
+        static_cast<const ExchangeApi*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+  }
+  if (api == nullptr) PyErr_Clear();
+  while (api != nullptr && api->major != 1) api = api->previous;
+  return api;
+}
+
+template <class T>
+void append(std::string& key, const T* values, std::size_t count) {
+  key.append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+
 std::string text(Place place) {
   return place.device < 0 ? "in host memory" : fmt::format("on GPU {}", place.device);
 }
@@ -148,6 +178,34 @@ std::vector<std::int64_t> shape_of(nb::handle array, const char* name) {
 
 Place place_of(nb::handle array, const char* name) {
   return array_place(import_array(array, name, false), name);
+}
+
+nb::object array_key(const nb::args& arrays) {
+  std::string key;
+  key.reserve(512);
+  PyTypeObject* type = nullptr;
+  const ExchangeApi* api = nullptr;
+  for (const nb::handle array : arrays) {
+    if (Py_TYPE(array.ptr()) != type) {
+      type = Py_TYPE(array.ptr());
+      api = exchange_api(type);
+    }
+    nb::dlpack::dltensor found;
+    if (api == nullptr || api->look_at == nullptr) return nb::none();
+    if (api->look_at(array.ptr(), &found) != 0) {
+      PyErr_Clear();
+      return nb::none();
+    }
+    const auto dimensions = static_cast<std::size_t>(found.ndim);
+    append(key, &found.data, 1);
+    append(key, &found.byte_offset, 1);
+    append(key, &found.device, 1);
+    append(key, &found.dtype, 1);
+    append(key, &found.ndim, 1);
+    append(key, found.shape, dimensions);
+    if (found.strides != nullptr) append(key, found.strides, dimensions);
+  }
+  return nb::bytes(key.data(), key.size());
 }
 
 bool is_int32(nb::handle array, const char* name) {

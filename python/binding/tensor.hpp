@@ -59,6 +59,10 @@ Place place_of(nb::handle array, const char* name);
 /// True for 32-bit integers.
 bool is_int32(nb::handle array, const char* name);
 
+/// Bytes that tell arrays apart by place, type, shape and strides; None where their types do not
+/// offer DLPack's exchange in C (torch from 2.10 on does).
+nb::object array_key(const nb::args& arrays);
+
 /// A new NumPy array [shape] that owns its memory.
 template <class T>
 nb::object new_array(std::vector<T>&& values, std::vector<std::size_t> shape) {

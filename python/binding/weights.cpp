@@ -124,6 +124,7 @@ void bind_weights(nb::module_& module) {
       .def_prop_ro("num_experts", [](const Weights& w) { return w.tensors.num_experts; })
       .def_prop_ro("hidden", [](const Weights& w) { return w.tensors.hidden; })
       .def_prop_ro("intermediate", [](const Weights& w) { return w.tensors.intermediate; });
+  module.def("array_key", &array_key, "arrays"_a);
   module.def("interleave", &interleave, "from_rows"_a, "to_rows"_a, "intermediate"_a);
 }
 

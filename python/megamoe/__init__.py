@@ -4,6 +4,10 @@ Arrays are of any framework that speaks DLPack: NumPy in host memory; torch, CuP
 and UE8M0 may come as uint8, BF16 as its bits in uint16, which NumPy needs. Failures raise Error.
 """
 
+import atexit
+import sys
+
+from . import _core
 from ._checkpoint import LoadedLayer, load_layer
 from ._core import Activation, Problem
 from ._core import version as _version
@@ -34,3 +38,11 @@ __all__ = [
     "reference",
     "to_bf16",
 ]
+
+
+@atexit.register
+def _expect_leaks() -> None:
+    """torch's operators keep modules beyond the interpreter's end, and so what this package caches: no
+    fault of the binding, which is told of where torch is not there."""
+    if "torch" in sys.modules:
+        _core.set_leak_warnings(False)

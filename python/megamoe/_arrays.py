@@ -42,6 +42,25 @@ def raw(array: Any) -> Any:
     return array
 
 
+def plain_address(array: Any, dtype: str, dimensions: int, width: int, device: int) -> int | None:
+    """The address of a torch tensor that a call can use without any further look: of this type, with
+    so many dimensions, the last of them `width`, contiguous, at the rank's place. None for others."""
+    if not is_torch(array):
+        return None
+    shape = array.shape
+    if (
+        array.dtype is getattr(sys.modules["torch"], dtype)
+        and len(shape) == dimensions
+        and shape[-1] == width
+        and array.is_contiguous()
+        and not array.requires_grad
+        and (array.is_cuda if device >= 0 else array.is_cpu)
+        and array.get_device() == device
+    ):
+        return array.data_ptr()
+    return None
+
+
 def current_stream(device: int) -> int:
     """torch's current stream on this GPU, else the default stream."""
     torch = sys.modules.get("torch")

@@ -120,7 +120,9 @@ class Group:
         outputs = [widened(raw(array), core.problem.hidden) for array in y]
         if streams is not None and core.device(0) >= 0 and any(b is not None for _, b in outputs):
             raise Error("invalid_argument", "y is narrower than hidden and streams are given")
-        core.forward_all(
+        for layer, *given in zip(self._layers, y, weights, shared or [None] * len(y)):
+            layer._last = (*given, recv_stats)
+        captured = core.forward_all(
             [out for out, _ in outputs],
             [core_of(w) for w in weights],
             [core_of(w) for w in shared],
@@ -128,6 +130,9 @@ class Group:
             raw(recv_stats),
             self._streams(streams),
         )
+        if captured:
+            for layer in self._layers:
+                layer._keep()
         for out, back in outputs:
             if back is not None:
                 back[...] = out[:, : back.shape[1]]

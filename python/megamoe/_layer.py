@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _core
-from ._arrays import Array, is_torch, pad_columns, raw, stream_handle, to_framework, widened
+from ._arrays import (
+    Array,
+    pad_columns,
+    plain_address,
+    raw,
+    stream_handle,
+    to_framework,
+    widened,
+)
 from ._core import Problem
 from ._error import Error
 from ._weights import Weights, core_of
@@ -61,8 +68,10 @@ class Layer:
         core = group._open()
         self._device = core.device(local_rank)
         self._hidden = core.problem.hidden
+        self._experts = core.problem.experts_per_rank
         self._last: tuple[Any, ...] = ()
-        self._captured: dict[int, tuple[Any, ...]] = {}
+        self._captured: dict[int, Any] = {}
+        self._copies_back = False
 
     def _open(self) -> _core.Group:
         return self.group._open()
@@ -221,31 +230,56 @@ class Layer:
         handle = stream_handle(stream, device)
         routed = core_of(weights)
         beside = None if shared is None else core_of(shared)
-        self._hold(y, weights, shared, recv_stats)
-        if recv_stats is None and is_output(y, self._hidden, device):
-            core.forward_at(
-                self._index, y.data_ptr(), y.shape[0], routed, beside, options, 0, handle
+        self._last = (y, weights, shared, recv_stats)
+        place = plain_address(y, "bfloat16", 2, self._hidden, device)
+        counts: int | None = 0
+        if recv_stats is not None:
+            counts = plain_address(recv_stats, "int64", 1, self._experts, device)
+        if place is not None and counts is not None:
+            captured = core.forward_at(
+                self._index, place, y.shape[0], routed, beside, options, counts, handle
             )
-            return
+        else:
+            captured = self._call_arrays(y, routed, beside, options, recv_stats, stream, handle)
+        if captured:
+            self._keep()
+
+    def _call_arrays(
+        self,
+        y: Array,
+        weights: _core.Weights,
+        shared: _core.Weights | None,
+        options: _core.CallOptions,
+        recv_stats: Array | None,
+        stream: Any,
+        handle: int,
+    ) -> bool:
+        """The call through DLPack, which says what is wrong with an array."""
         out, back = widened(raw(y), self._hidden)
-        if back is not None and stream is not None and device >= 0:
-            raise Error(
-                "invalid_argument",
-                f"y has {back.shape[1]} channels of {self._hidden} and a stream is given; needed: "
-                f"rows of stride {self._hidden}, or the current stream",
-            )
-        core.forward(self._index, out, routed, beside, options, raw(recv_stats), handle)
+        if back is not None and self._device >= 0:
+            if stream is not None:
+                raise Error(
+                    "invalid_argument",
+                    f"y has {back.shape[1]} channels of {self._hidden} and a stream is given; "
+                    f"needed: rows of stride {self._hidden}, or the current stream",
+                )
+            if not self._copies_back:
+                # Loads the kernel of the copy behind the call: loading waits for running kernels, and
+                # the call's waits for ranks that this thread may not have started yet.
+                back[...] = out[:, : back.shape[1]]
+                self._copies_back = True
+        captured = self._open().forward(
+            self._index, out, weights, shared, options, raw(recv_stats), handle
+        )
         if back is not None:
             back[...] = out[:, : back.shape[1]]
+        return captured
 
-    def _hold(self, y: Any, weights: Weights, shared: Weights | None, recv_stats: Any) -> None:
-        self._last = (y, weights, shared, recv_stats)
-        if self._device >= 0 and is_torch(y):
-            torch = sys.modules["torch"]
-            if torch.cuda.is_current_stream_capturing():
-                # y is memory of the graph, or of whoever captures.
-                for held in (weights, shared, recv_stats):
-                    self._captured[id(held)] = (held,)
+    def _keep(self) -> None:
+        """Keeps what the last call was given for the graph that has captured it, but y, which is the
+        graph's memory or that of whoever captures."""
+        for held in self._last[1:]:
+            self._captured[id(held)] = held
 
     def check(self) -> CallReport:
         """Raises the recorded fault, if any; otherwise says what the last finished call did. Waits
@@ -311,19 +345,4 @@ def call_options(
         block_rows=block_rows,
         activation=activation,
         precision=precision,
-    )
-
-
-def is_output(y: Any, hidden: int, device: int) -> bool:
-    """True for a torch tensor that a call can write without any further look: BF16 [rows, hidden],
-    contiguous, at the rank's place. Others go through DLPack, which says what is wrong."""
-    if not is_torch(y):
-        return False
-    return (
-        y.dtype is sys.modules["torch"].bfloat16
-        and y.dim() == 2
-        and y.shape[1] == hidden
-        and y.is_contiguous()
-        and not y.requires_grad
-        and (y.is_cuda and y.get_device() == device if device >= 0 else y.device.type == "cpu")
     )

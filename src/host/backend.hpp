@@ -53,6 +53,8 @@ class Backend {
                              std::chrono::nanoseconds first_deadline) = 0;
   /// The SMs of local rank `local_rank`'s device; 0: it has none.
   [[nodiscard]] virtual int num_sms(int local_rank) const = 0;
+  /// Whether what is started on this stream now becomes part of a graph.
+  [[nodiscard]] virtual bool is_capturing(Stream stream) const = 0;
   /// Waits for the rank's last forward or stage to end.
   virtual void synchronize(LayerState& layer) = 0;
 };

@@ -95,6 +95,7 @@ class CpuBackend final : public Backend {
   void set_deadlines(LayerState& /*layer*/, std::chrono::nanoseconds /*deadline*/,
                      std::chrono::nanoseconds /*first_deadline*/) override {}
   [[nodiscard]] int num_sms(int /*local_rank*/) const override { return 0; }
+  [[nodiscard]] bool is_capturing(Stream /*stream*/) const override { return false; }
 
   void forward(std::span<const PreparedCall> calls, const ForwardOptions& options) override {
     std::vector<u32> epochs;

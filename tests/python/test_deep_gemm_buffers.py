@@ -112,8 +112,12 @@ class ProcessGroup:
         return 2
 
 
-def test_process_groups_of_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", fake_torch())
+@pytest.mark.parametrize(
+    ("capability", "on_cpu"), [(None, lambda group: group), ((9, 0), deep_gemm.OnCpu)]
+)
+def test_process_groups_of_torch(monkeypatch, capability, on_cpu):
+    """Without a GPU, and on the CPU backend although there is one."""
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(capability))
     buffers = [None, None]
     _, weights, expected = make(2)
     rng = np.random.default_rng(4)
@@ -121,7 +125,7 @@ def test_process_groups_of_torch(monkeypatch):
     y = [np.zeros((count, cases.H), np.uint16) for count in (4, 7)]
 
     def one(rank):
-        group = ProcessGroup(rank)
+        group = on_cpu(ProcessGroup(rank))
         buffers[rank] = deep_gemm.get_symm_buffer_for_mega_moe(group, *SIZES)
         stage(buffers[rank], brought[rank], len(y[rank]))
         deep_gemm.fp8_mega_moe(y[rank], *weights[rank], buffers[rank], fast_math=False)
@@ -176,7 +180,6 @@ def test_num_sms_is_scoped_and_restored(monkeypatch):
     ],
 )
 def test_only_the_launch_sees_the_reduced_count(monkeypatch, major, reserved, current, wanted):
-    monkeypatch.delenv("MEGAMOE_RESERVED_SMS", raising=False)
     (buffer,), (weights,), _ = make(1)
     buffer._launch = deep_gemm._state.LaunchPolicy(major, 132)
     deep_gemm.set_reserved_sms(reserved)
@@ -196,6 +199,23 @@ def test_only_the_launch_sees_the_reduced_count(monkeypatch, major, reserved, cu
         deep_gemm.set_reserved_sms(None)
         deep_gemm.set_num_sms(0)
     assert seen == [wanted]
+
+
+def test_sms_that_the_environment_reserves(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", fake_torch((10, 0)))
+    policy = deep_gemm._state.launch_policy
+    for name in ("MEGAMOE_RESERVED_SMS", "SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS"):
+        monkeypatch.delenv(name, raising=False)
+    assert policy().count() == 130
+    monkeypatch.setenv("SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS", "6")
+    made = policy()
+    monkeypatch.setenv("MEGAMOE_RESERVED_SMS", "0")
+    assert (made.count(), policy().count()) == (126, 132), "as said when the policy was made"
+    with deep_gemm.num_sms(9):
+        assert policy().count() == 8
+    monkeypatch.setenv("MEGAMOE_RESERVED_SMS", "few")
+    with pytest.raises(megamoe.Error, match="MEGAMOE_RESERVED_SMS = 'few'"):
+        policy()
 
 
 def test_block_m():

@@ -114,6 +114,42 @@ def test_a_lost_rank_is_a_fault_and_reset_mends_it():
     assert layer.check().epoch == 1
 
 
+def test_what_a_captured_call_was_given_stays_alive():
+    class Capturing:
+        """The library's object, on a stream that is being captured."""
+
+        def __init__(self, core):
+            self._core = core
+
+        def __getattr__(self, name):
+            found = getattr(self._core, name)
+            if not name.startswith("forward"):
+                return found
+            return lambda *arguments: (found(*arguments), True)[1]
+
+    rng = np.random.default_rng(1)
+    w = [
+        megamoe.prepare_weights("fp8", **cases.checkpoint_weights(rng, "fp8", cases.E))
+        for _ in range(3)
+    ]
+    group = megamoe.Group(cases.problem(1))
+    layer, y, core = group.layer(0), np.zeros((0, cases.H), np.uint16), group._core
+    stats = np.zeros((1, cases.E), np.int64)
+    layer.forward(y, w[0], recv_stats=stats[0])
+    assert not layer._captured
+    group._core = Capturing(core)
+    layer.forward(y, w[1], recv_stats=stats[0])
+    group.forward([y], [w[2]], recv_stats=stats)
+    group._core = core
+    layer.forward(y, w[0])
+    kept = list(layer._captured.values())
+    assert not any(held is w[0] for held in kept)
+    for wanted in (w[1], w[2], stats):
+        assert any(held is wanted for held in kept)
+    layer.destroy()
+    assert not layer._captured
+
+
 def test_bad_expert_id_is_reported():
     p = cases.problem(ranks=1)
     rng = np.random.default_rng(1)

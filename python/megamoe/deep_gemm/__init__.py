@@ -19,7 +19,7 @@ from ._buffer import (
     get_token_alignment_for_sm90_mega_moe,
 )
 from ._calls import bf16_mega_moe, fp8_fp4_mega_moe, fp8_mega_moe, fp8_mega_moe_sm90
-from ._join import LocalGroup, Seat
+from ._join import LocalGroup, OnCpu, Seat
 from ._prepare import (
     mega_moe_pre_dispatch,
     mega_moe_pre_dispatch_sm90,
@@ -31,6 +31,7 @@ from .utils import transform_sf_into_required_layout
 
 __all__ = [
     "LocalGroup",
+    "OnCpu",
     "Seat",
     "SymmBuffer",
     "bf16_mega_moe",

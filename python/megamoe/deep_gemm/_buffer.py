@@ -112,6 +112,8 @@ class SymmBuffer:
         self._most_tokens = problem.ranks * problem.max_tokens_per_rank
         self._launch = launch_policy()
         self._weights = WeightsCache()
+        self._rank_layer = self._group.layer(self._local_rank)
+        self._counts: Any = None  #: of calls with statistics in 32 bits
         core, device = self._group._open(), self._layer.device
         self.buffer = to_framework(core.region(self._local_rank), device)
         pointers = core.region_addresses(self._local_rank)
@@ -125,7 +127,7 @@ class SymmBuffer:
     def _layer(self) -> Any:
         if self._group is None:
             raise Error("invalid_argument", "this SymmBuffer was destroyed")
-        return self._group.layer(self._local_rank)
+        return self._rank_layer
 
     @property
     def view_names(self) -> tuple[str, ...]:
@@ -155,7 +157,7 @@ class SymmBuffer:
             return
         for name in (*self.view_names, "buffer", "shared_l1_acts_sf"):
             setattr(self, name, None)
-        self._group = None
+        self._group = self._rank_layer = self._counts = None
         self._weights = WeightsCache()
 
 
@@ -173,8 +175,9 @@ def get_symm_buffer_for_mega_moe(
 ) -> SymmBuffer:
     """The buffer of this rank. Collective: every rank of `group` calls with the same values.
 
-    group: torch.distributed's process group, a Seat of a LocalGroup, or None for one rank. On Hopper
-    'fp8xfp4' takes FP8 weights as well: the call decides.
+    group: torch.distributed's process group, a Seat of a LocalGroup, or None for one rank. Where torch
+    has a GPU, ranks are on GPUs, but those of OnCpu(group) and of a LocalGroup without devices. On
+    Hopper 'fp8xfp4' takes FP8 weights as well: the call decides.
     """
     sizes = (num_experts, num_max_tokens_per_rank, num_topk, hidden, intermediate_hidden)
     problem = _problem(

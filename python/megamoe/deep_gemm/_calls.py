@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
 import numpy as np
 
-from .. import Activation
+from .. import _core
 from .._arrays import dtype_name, is_torch
 from .._layer import call_options
 from ._buffer import SymmBuffer
@@ -18,44 +19,69 @@ from ._state import (
     check_recipe,
     get_reserved_sms,
     launch_scope,
-    launch_sms,
     refuse,
+    requested_sms,
 )
 
 _NVFP4 = ("use_x_scales", "l1_alphas", "l2_alphas", "l2_act_scales")
 
 
-class _Stats:
-    """cumulative_local_expert_recv_stats in the library's type: int32 ones are added to after it."""
+@functools.lru_cache(maxsize=1024)
+def _options_of(
+    precision: str,
+    activation: tuple[Any, ...],
+    fast_math: bool,
+    global_num_tokens: int | None,
+    num_sms: int,
+    reserved_sms: int | None,
+) -> _core.CallOptions:
+    """The library's options; equal ones are made once. activation: the arguments of activation_of,
+    which are hashed faster than what it returns."""
+    return call_options(
+        global_num_tokens,
+        num_sms,
+        reserved_sms,
+        30.0,
+        None,
+        fast_math,
+        0,
+        activation_of(*activation),
+        precision,
+    )
 
-    def __init__(self, given: Any) -> None:
-        self._given = given
-        self.array = given
-        if given is not None and dtype_name(given) == "int32":
-            torch = sys.modules.get("torch")
-            self.array = (
-                torch.zeros_like(given, dtype=torch.int64)
-                if is_torch(given)
-                else np.zeros(given.shape, np.int64)
-            )
 
-    def add(self) -> None:
-        if self.array is not self._given:
-            self._given += (
-                self.array.to(self._given.dtype)
-                if is_torch(self._given)
-                else self.array.astype(np.int32)
-            )
+def _counts_beside(stats: Any, sym_buffer: SymmBuffer) -> Any:
+    """Zeros of 64 bits beside statistics of 32 bits, in the same memory for every call."""
+    torch = sys.modules["torch"] if is_torch(stats) else None
+    counts = sym_buffer._counts
+    if counts is None or any(
+        getattr(counts, name, None) != getattr(stats, name, None) for name in ("shape", "device")
+    ):
+        if torch is None:
+            counts = np.zeros(stats.shape, np.int64)
+        else:
+            counts = torch.zeros(stats.shape, dtype=torch.int64, device=stats.device)
+            # Loads the kernel of the sum behind the call: loading waits for running kernels, and the
+            # call's waits for ranks that this thread may not have started yet.
+            stats += counts
+        sym_buffer._counts = counts
+    elif torch is None:
+        counts.fill(0)
+    else:
+        counts.zero_()
+    return counts
 
 
 def _run(
     precision: str,
     y: Any,
-    weights: tuple[Any, Any],
-    shared: tuple[Any, Any],
+    l1_weights: Any,
+    l2_weights: Any,
+    shared_l1: Any,
+    shared_l2: Any,
     sym_buffer: SymmBuffer,
     stats: Any,
-    activation: Activation,
+    activation: tuple[Any, ...],
     fast_math: bool,
     global_num_tokens: int | None,
 ) -> None:
@@ -65,32 +91,28 @@ def _run(
     if global_num_tokens is not None and not 0 <= global_num_tokens <= most:
         raise ValueError(f"global_num_tokens = {global_num_tokens} is outside 0..{most}")
     count = sym_buffer.num_shared_experts
-    if (count > 0) != (shared[0] is not None) or (shared[0] is None) != (shared[1] is None):
+    if (count > 0) != (shared_l1 is not None) or (shared_l1 is None) != (shared_l2 is None):
         raise refuse(
-            f"shared_l1_weights is {'absent' if shared[0] is None else 'given'}, shared_l2_weights "
-            f"is {'absent' if shared[1] is None else 'given'}; the buffer has {count} shared experts"
+            f"shared_l1_weights is {'absent' if shared_l1 is None else 'given'}, shared_l2_weights "
+            f"is {'absent' if shared_l2 is None else 'given'}; the buffer has {count} shared experts"
         )
-    made = sym_buffer._weights
-    routed = made.get(precision, *weights)
-    shared_weights = made.get(precision, *shared, count) if count else None
+    narrow = stats is not None and dtype_name(stats) == "int32"
     with launch_scope(sym_buffer._launch):
-        options = call_options(
-            global_num_tokens,
-            launch_sms(),
-            get_reserved_sms(),
-            30.0,
-            None,
-            fast_math,
-            0,
-            activation,
+        options = _options_of(
             precision,
+            activation,
+            fast_math,
+            global_num_tokens,
+            requested_sms(),
+            get_reserved_sms(),
         )
-        if stats is None:
-            layer._call(y, routed, shared_weights, options, None, None)
-            return
-        counted = _Stats(stats)
-        layer._call(y, routed, shared_weights, options, counted.array, None)
-    counted.add()
+        made = sym_buffer._weights
+        routed = made.get(precision, l1_weights, l2_weights)
+        shared = made.get(precision, shared_l1, shared_l2, count) if count else None
+        counts = _counts_beside(stats, sym_buffer) if narrow else stats
+        layer._call(y, routed, shared, options, counts, None)
+    if narrow:
+        stats += counts
 
 
 def fp8_mega_moe(
@@ -115,12 +137,14 @@ def fp8_mega_moe(
     rows received are added to cumulative_local_expert_recv_stats, int32 or int64 [experts per rank].
     global_num_tokens, 0 to ranks x capacity (else ValueError), never changes bits."""
     check_recipe(recipe, BLOCK_RECIPES)
-    form = activation_of(activation, activation_alpha, activation_up_bias, activation_clamp)
+    form = (activation, activation_alpha, activation_up_bias, activation_clamp)
     _run(
         "fp8",
         y,
-        (l1_weights, l2_weights),
-        (shared_l1_weights, shared_l2_weights),
+        l1_weights,
+        l2_weights,
+        shared_l1_weights,
+        shared_l2_weights,
         sym_buffer,
         cumulative_local_expert_recv_stats,
         form,
@@ -193,7 +217,7 @@ def fp8_fp4_mega_moe(
             raise TypeError(f"fp8_fp4_mega_moe() got an unexpected keyword argument {name!r}")
         raise refuse(f"{name} belongs to NVFP4, which is not offered", "unsupported")
     check_recipe(recipe, (*BLOCK_RECIPES, FP4_RECIPE))
-    form = activation_of(
+    form = (
         activation,
         activation_alpha,
         activation_up_bias,
@@ -204,8 +228,10 @@ def fp8_fp4_mega_moe(
     _run(
         "mxfp4" if tuple(recipe) == FP4_RECIPE else "fp8",
         y,
-        (l1_weights, l2_weights),
-        (shared_l1_weights, shared_l2_weights),
+        l1_weights,
+        l2_weights,
+        shared_l1_weights,
+        shared_l2_weights,
         sym_buffer,
         cumulative_local_expert_recv_stats,
         form,
@@ -231,12 +257,14 @@ def bf16_mega_moe(
     global_num_tokens: int | None = None,
 ) -> None:
     """One call with BF16 weights, one array for each matrix. Else as fp8_mega_moe."""
-    form = activation_of(activation, activation_alpha, activation_up_bias, activation_clamp)
+    form = (activation, activation_alpha, activation_up_bias, activation_clamp)
     _run(
         "bf16",
         y,
-        (l1_weights, l2_weights),
-        (shared_l1_weights, shared_l2_weights),
+        l1_weights,
+        l2_weights,
+        shared_l1_weights,
+        shared_l2_weights,
         sym_buffer,
         cumulative_local_expert_recv_stats,
         form,

@@ -60,6 +60,20 @@ class Seat:
         return self._local.take(self._rank, self._taken - 1, problem)
 
 
+class OnCpu:
+    """A torch.distributed group whose ranks run on the CPU backend, also where there are GPUs."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+        self.all_gather_bytes = gather_function(group)
+
+    def rank(self) -> int:
+        return int(self._group.rank())
+
+    def size(self) -> int:
+        return int(self._group.size())
+
+
 def size_of(group: Any) -> int:
     return 1 if group is None else int(group.size())
 
@@ -84,7 +98,7 @@ def join(group: Any, problem: Problem) -> tuple[Group, int]:
     """(the Group, the local rank that `group` stands for). Collective."""
     if isinstance(group, Seat):
         return group.join(problem), group.rank()
-    on_gpu = cuda()
+    on_gpu = None if isinstance(group, OnCpu) else cuda()
     devices = [] if on_gpu is None else [int(on_gpu.current_device())]
     if size_of(group) == 1:
         # The one rank of a GPU has a launch of its own, as cuda_peers gives it.

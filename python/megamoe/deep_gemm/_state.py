@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .. import Activation, Error
+from .. import Activation, Error, _core
 
 PRECISIONS = {"fp8xfp4": "fp8", "fp8xfp8": "fp8", "bf16xbf16": "bf16"}
 BLOCK_RECIPES = ((1, 128, 128), (128, 128, 128))
@@ -40,8 +39,9 @@ def device_major() -> int:
 
 def _original() -> Any:
     module = sys.modules.get("deep_gemm")
-    own = sys.modules.get(__package__)
-    return None if module is own or not hasattr(module, "get_num_sms") else module
+    if module is None or module is sys.modules.get(__package__):
+        return None
+    return module if hasattr(module, "get_num_sms") else None
 
 
 def get_num_sms() -> int:
@@ -78,8 +78,9 @@ def num_sms(count: int) -> Iterator[None]:
 
 
 def get_reserved_sms() -> int | None:
-    """SMs that calls leave free; None: 0 on Hopper, 2 on later GPUs, or as MEGAMOE_RESERVED_SMS
-    said when the buffer was made."""
+    """SMs that calls leave free; None: as MEGAMOE_RESERVED_SMS, else
+    SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS, said when the buffer was made, else 0 on Hopper and 2 on
+    later GPUs."""
     return _reserved_sms
 
 
@@ -91,7 +92,7 @@ def set_reserved_sms(count: int | None) -> None:
     _reserved_sms = count
 
 
-def launch_sms() -> int:
+def requested_sms() -> int:
     """num_sms of a launch; 0 where nothing was set."""
     return get_num_sms() if _num_sms is not None or _original() is not None else 0
 
@@ -103,21 +104,22 @@ class LaunchPolicy:
 
     major: int  #: compute capability
     physical: int  #: SMs of the GPU
+    reserved: int | None = None  #: those that the environment wants free
 
     def count(self) -> int:
-        reserved = 2 if _reserved_sms is None else _reserved_sms
-        if _reserved_sms is None and "MEGAMOE_RESERVED_SMS" in os.environ:
-            reserved = int(os.environ["MEGAMOE_RESERVED_SMS"])
-        return max(2, min(self.physical - reserved, get_num_sms()) // 2 * 2)
+        reserve = self.reserved if _reserved_sms is None else _reserved_sms
+        current = requested_sms() or self.physical
+        return _core.launch_sms(10 * self.major, self.physical, current, reserve)
 
 
 def launch_policy() -> LaunchPolicy:
-    """That of the current GPU."""
+    """That of the current GPU and the environment."""
+    reserved = _core.environment_reserved_sms()
     found = cuda()
     if found is None:
-        return LaunchPolicy(9, 0)
+        return LaunchPolicy(9, 0, reserved)
     properties = found.get_device_properties(found.current_device())
-    return LaunchPolicy(device_major(), int(properties.multi_processor_count))
+    return LaunchPolicy(device_major(), int(properties.multi_processor_count), reserved)
 
 
 _NO_SCOPE = contextlib.nullcontext()

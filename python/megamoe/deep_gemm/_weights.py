@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import Weights
+from .. import Weights, _core
 from .._arrays import dtype_name, is_torch
 from ._state import refuse
 
@@ -15,11 +15,12 @@ _MOST = 512  # routed and shared weights of a large model's layers, some times o
 
 
 class WeightsCache:
-    """Weights by pointer, shape, stride and type of their arrays, which it keeps alive; the oldest go
-    first. One for each buffer, and gone with it."""
+    """Weights by pointer, shape, stride and type of their arrays, which it keeps alive, also those
+    that were copied: else others could come to lie where they were. The oldest go first. One for each
+    buffer, and gone with it."""
 
     def __init__(self) -> None:
-        self._found: dict[Any, Weights] = {}
+        self._found: dict[Any, tuple[Weights, tuple[Any, ...]]] = {}
 
     def get(self, precision: str, l1: Any, l2: Any, shared: int = 0) -> Weights:
         """shared: the number of shared experts that these are; 0: routed ones."""
@@ -27,22 +28,27 @@ class WeightsCache:
             arrays = (l1, l2)
         else:
             arrays = (*_pair("l1_weights", l1), *_pair("l2_weights", l2))
-        key = (precision, shared, *[key_of(array) for array in arrays])
-        wide = shared > 1 and len(getattr(arrays[0], "shape", ())) == 2
-        version = tuple(version_of(array) for array in arrays) if wide else ()
-        found = self._found.get((key, version))
+        key = (precision, shared, key_of(arrays))
+        if shared > 1 and len(getattr(arrays[0], "shape", ())) == 2:
+            key = (*key, *[version_of(array) for array in arrays])
+        found = self._found.get(key)
         if found is not None:
-            return found
+            return found[0]
         made = make_weights(precision, arrays, shared)
-        if None not in version:
+        if None not in key:
             if len(self._found) >= _MOST:
                 del self._found[next(iter(self._found))]
-            self._found[key, version] = made
+            self._found[key] = (made, arrays)
         return made
 
 
-def key_of(array: Any) -> Any:
+def key_of(arrays: tuple[Any, ...]) -> Any:
     """What tells arrays apart whose contents may change."""
+    return _core.array_key(*arrays) or tuple(described(array) for array in arrays)
+
+
+def described(array: Any) -> Any:
+    """The same, of an array that takes Python to look at."""
     if is_torch(array):
         return array.data_ptr(), array.shape, array.stride(), array.dtype, array.get_device()
     if isinstance(array, np.ndarray):

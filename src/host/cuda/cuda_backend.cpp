@@ -204,6 +204,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] int num_sms(int local_rank) const override {
     return num_sms_[static_cast<std::size_t>(local_rank)];
   }
+  [[nodiscard]] bool is_capturing(Stream stream) const override {
+    return cuda::is_capturing(stream);
+  }
 
   void synchronize(LayerState& s) override { rank_of(s).synchronize(); }
 

@@ -1,6 +1,10 @@
 """torch's own tensors on the CPU backend, and the operator. Without torch every test is skipped."""
 
 import importlib.util
+import os
+import subprocess
+import sys
+import weakref
 from pathlib import Path
 
 import cases
@@ -101,7 +105,8 @@ def test_y_of_the_models_size():
         assert torch.equal(out, to_torch(y))
 
 
-def test_compatibility_call_follows_weights_that_change_in_place():
+def compatibility_case():
+    """(buffer, l1, l2, tokens) of one rank, with torch tensors."""
     rng = np.random.default_rng(3)
     arrays = {n: to_torch(a) for n, a in cases.checkpoint_weights(rng, "fp8", cases.E).items()}
     for name in ("w1", "w2"):
@@ -110,7 +115,11 @@ def test_compatibility_call_follows_weights_that_change_in_place():
         (arrays["w1"], arrays["w1_scales"]), (arrays["w2"], arrays["w2_scales"])
     )
     buffer = deep_gemm.get_symm_buffer_for_mega_moe(None, cases.E, 16, cases.K, cases.H, cases.I)
-    tokens = [to_torch(a) for a in vars(cases.tokens(rng, 9)).values()]
+    return buffer, l1, l2, [to_torch(a) for a in vars(cases.tokens(rng, 9)).values()]
+
+
+def test_compatibility_call_follows_weights_that_change_in_place():
+    buffer, l1, l2, tokens = compatibility_case()
     views = [
         torch.from_numpy(v) for v in (buffer.x, buffer.x_sf, buffer.topk_idx, buffer.topk_weights)
     ]
@@ -121,6 +130,57 @@ def test_compatibility_call_follows_weights_that_change_in_place():
     l2[1].zero_()
     deep_gemm.fp8_mega_moe(y, l1, l2, buffer)
     assert not y.any() and len(buffer._weights._found) == 1
+
+
+def test_weights_that_were_copied_stay_alive():
+    """Else others could come to lie where they were, and would be taken for them."""
+    cache = compatibility_case()[0]._weights
+    wide = {"w1": (4 * cases.I, cases.H), "w2": (cases.H, 2 * cases.I)}
+    w1, w2 = (torch.zeros(shape, dtype=torch.bfloat16) for shape in wide.values())
+    made, copied = cache.get("bf16", w1, w2, 2), weakref.ref(w2)
+    assert cache.get("bf16", w1, w2, 2) is made
+    w2.fill_(1)
+    assert cache.get("bf16", w1, w2, 2) is not made, "copies follow their source"
+    del w2
+    assert copied() is not None
+
+
+@pytest.mark.parametrize("look", ["in C", "in Python"])
+def test_arrays_are_told_apart(look, monkeypatch):
+    if look == "in Python":
+        monkeypatch.setattr(megamoe._core, "array_key", lambda *arrays: None)
+    elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch does not offer DLPack's exchange in C")
+    key_of = deep_gemm._weights.key_of
+    t = torch.zeros(4, 4, dtype=torch.uint8)
+    key = key_of((t, t))
+    assert isinstance(key, bytes) == (look == "in C")
+    parameter = torch.nn.Parameter(t.view(torch.float8_e4m3fn), requires_grad=False)
+    assert key_of((t[:], t.view(torch.int8).view(torch.uint8))) == key
+    assert key_of((t, parameter)) == key_of((t, t.view(torch.float8_e4m3fn)))
+    for other in (t.clone(), t[1:], t.reshape(2, 8), t.T, t.view(torch.int8), parameter):
+        assert key_of((t, other)) != key
+    before = key_of((parameter,))
+    parameter.data = parameter.data.clone()
+    assert key_of((parameter,)) != before
+
+
+def test_a_calls_host_work_is_little():
+    """Functions that a call runs in Python and of torch, when one like it came before. The test of the
+    time itself needs a GPU."""
+    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        pytest.skip("this torch does not offer DLPack's exchange in C")
+    buffer, l1, l2, _ = compatibility_case()
+    y = torch.zeros(0, cases.H, dtype=torch.bfloat16)
+    stats = torch.zeros(cases.E, dtype=torch.int64)
+    for most, options in ((48, {}), (60, {"cumulative_local_expert_recv_stats": stats})):
+        deep_gemm.fp8_mega_moe(y, l1, l2, buffer, **options)
+        ran = []
+        sys.setprofile(lambda frame, event, what, ran=ran: ran.append((event, frame.f_code, what)))
+        deep_gemm.fp8_mega_moe(y, l1, l2, buffer, **options)
+        sys.setprofile(None)
+        calls = [one for one in ran if one[0] in ("call", "c_call")]
+        assert len(calls) <= most, calls
 
 
 def test_operator_is_traced_and_compiled():
@@ -146,30 +206,46 @@ def test_operator_is_traced_and_compiled():
         torch.ops.megamoe.layer(*tokens, handle)
 
 
-@pytest.mark.parametrize("clamp", [None, 1.0])
-def test_the_reference_of_the_gpu_tests(clamp):
+@pytest.mark.parametrize(("count", "clamp"), [(33, None), (33, 1.0), (0, None)])
+def test_the_reference_of_the_gpu_tests(count, clamp):
     from gpu_case import Layer, Shape, assert_close, received
 
     layer = Layer(1, Shape(hidden=256, intermediate=128, experts=8, top_k=2, capacity=40))
-    brought = layer.bring([33], masked=0.2)
+    brought = layer.bring([count], masked=0.2)
     layer.stage(brought)
-    y, stats = layer.outputs([33]), [torch.zeros(8, dtype=torch.int32)]
-    layer.call(y, stats, activation_clamp=clamp)
-    layer.finish()
-    assert stats[0].tolist() == received(brought, layer.shape, 1)[0].tolist()
+    y, stats = layer.outputs([count]), [torch.zeros(8, dtype=torch.int32)]
+    for calls in (1, 2):
+        layer.call(y, stats, activation_clamp=clamp)
+        layer.finish()
+        assert stats[0].tolist() == (calls * received(brought, layer.shape, 1)[0]).tolist()
     assert_close(y, layer.expected(brought, clamp))
-    with pytest.raises(AssertionError):
-        assert_close([y[0] * 1.1], layer.expected(brought, clamp))
+    if count > 0:
+        with pytest.raises(AssertionError):
+            assert_close([y[0] * 1.1], layer.expected(brought, clamp))
+
+
+def test_a_process_ends_quietly():
+    """Also with an operator, with which torch keeps the package's modules to the very end."""
+    code = (
+        "import torch; from megamoe import deep_gemm; from megamoe.integrations import torch_op;"
+        "torch_op.register(); deep_gemm._state.activation_of('swiglu')"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_torchrun():
-    """Two processes on this machine's GPUs, or on the CPU backend."""
-    import subprocess
-    import sys
-
+    """Two processes on this machine's GPUs, or on the CPU backend where it has fewer than two."""
     example = Path(__file__).parents[3] / "examples/python/torchrun_layer.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", str(example)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    usable = len(megamoe._core.find_devices()[0])
+    # What the library has no kernels for is no GPU for the example.
+    shown = {} if usable else {"CUDA_VISIBLE_DEVICES": ""}
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=55, env=os.environ | shown
+    )
     assert found.returncode == 0, found.stderr[-2000:]
     assert found.stdout.count("agrees with one process") == 2, found.stdout
+    on_cpu = f"processes: 2, GPUs: {usable}; all ranks on the CPU backend" in found.stdout
+    assert on_cpu == (usable < 2), found.stdout
