@@ -94,7 +94,8 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
     return decode_loop(
-        ring, thread, patience, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+        ring, thread, patience, [](const TileInfo&) {},
+        [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
           if ((info.flags & kTileL2) != 0) {
             decode_l2_epilogue<Shape>(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {
@@ -105,7 +106,8 @@ MEGAMOE_DEVICE bool consume_all_tiles(const RingType& ring, const GemmParams& p,
         });
   } else {
     return prefill_loop(
-        ring, thread, patience, [&](const TileInfo& info, PrefillAccumulators& acc) {
+        ring, thread, patience, [](const TileInfo&) {},
+        [&](const TileInfo& info, PrefillAccumulators& acc) {
           if ((info.flags & kTileL2) != 0) {
             prefill_l2_epilogue(acc, thread, info, p.hidden, out.row_pointer(info.block));
           } else {

@@ -128,13 +128,14 @@ struct DecodeTile {
   }
 };
 
-/// Consumes tiles until the end. epilogue(const TileInfo&, DecodeAccumulators<Shape>&) runs after
-/// each tile's last stage and says whether to go on. False when it does not, or when a stage did
-/// not come: in all warps the same one, if the loader closed the ring. Patience is for a loader
-/// that does not even do that, so it must be longer than all it may wait for between two stages.
-template <class RingType, class Epilogue>
+/// Consumes tiles until the end. begun(const TileInfo&) runs when a tile's first stage is there;
+/// epilogue(const TileInfo&, DecodeAccumulators<Shape>&) after its last, and says whether to go on.
+/// False when it does not, or when a stage did not come: in all warps the same one, if the loader
+/// closed the ring. Patience is for a loader that does not even do that, so it must be longer than
+/// all it may wait for between two stages.
+template <class RingType, class Begun, class Epilogue>
 MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thread,
-                                ptx::Patience patience, Epilogue&& epilogue) {
+                                ptx::Patience patience, Begun&& begun, Epilogue&& epilogue) {
   using Shape = typename RingType::Shape;
   DecodeAccumulators<Shape> acc;
   const DecodeTile<RingType> tile{ring, thread, patience};
@@ -143,6 +144,7 @@ MEGAMOE_DEVICE bool decode_loop(const RingType& ring, const ConsumerThread& thre
     if (!wait_full(ring, at, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
+    begun(info);
     acc.clear();
     // Wide tiles are bound by the tensor core: half of one that has few rows is left out.
     const bool narrow = Shape::kTokens >= 64 && ptx::warp_uniform(info.rows) <= Shape::kTokens / 2;

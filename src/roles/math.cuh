@@ -76,11 +76,12 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
   const Swiglu<true> activation{state.rank.clamp};
   const int hidden = static_cast<int>(state.rank.geometry.hidden_granules) * kGranule;
   typename DoneRing<Shape>::Position at = 0;
+  const auto begun = [&](const TileInfo& info) { trace.mark(TraceMark::tile_begun, info.block); };
   bool ok;
   if constexpr (Shape::kFamily == Family::decode) {
     SharedAmax<Shape> amax{amax_words};
     ok = decode_loop(
-        ring, thread, for_stage, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
+        ring, thread, for_stage, begun, [&](const TileInfo& info, DecodeAccumulators<Shape>& acc) {
           trace.mark(TraceMark::tile_computed, info.block);
           if ((info.flags & kTileL2) != 0) {
             decode_l2_epilogue<Shape>(acc, thread, info, hidden, out.row_pointer(info.block));
@@ -93,17 +94,18 @@ MEGAMOE_DEVICE bool consume_tiles(const RingType& ring,
           return pushed;
         });
   } else {
-    ok = prefill_loop(ring, thread, for_stage, [&](const TileInfo& info, PrefillAccumulators& acc) {
-      trace.mark(TraceMark::tile_computed, info.block);
-      if ((info.flags & kTileL2) != 0) {
-        prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
-      } else {
-        prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
-      }
-      const bool pushed = done.push(at, info, thread, for_room);
-      trace.mark(TraceMark::tile_stored, info.block);
-      return pushed;
-    });
+    ok = prefill_loop(
+        ring, thread, for_stage, begun, [&](const TileInfo& info, PrefillAccumulators& acc) {
+          trace.mark(TraceMark::tile_computed, info.block);
+          if ((info.flags & kTileL2) != 0) {
+            prefill_l2_epilogue(acc, thread, info, hidden, out.row_pointer(info.block));
+          } else {
+            prefill_l1_epilogue(acc, thread, info, out.act_block(info.block), activation);
+          }
+          const bool pushed = done.push(at, info, thread, for_room);
+          trace.mark(TraceMark::tile_stored, info.block);
+          return pushed;
+        });
   }
   constexpr auto kNoRoom = DoneRing<Shape>::kGaveUp;
   if (at != kNoRoom && done.push(at, end_of_tiles(), thread, for_room) && ok) return true;

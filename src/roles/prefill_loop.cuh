@@ -128,19 +128,21 @@ MEGAMOE_DEVICE bool skip_prefill_tile(const RingType& ring, const TileInfo& info
   return true;
 }
 
-/// Consumes tiles until the end. epilogue(const TileInfo&, PrefillAccumulators&) runs after each
-/// tile's last stage and says whether to go on. False when it does not, or when a stage did not
-/// come: in all warps the same one, if the loader closed the ring. Patience is for a loader that
-/// does not even do that, so it must be longer than all it may wait for between two stages.
-template <class RingType, class Epilogue>
+/// Consumes tiles until the end. begun(const TileInfo&) runs when a tile's first stage is there;
+/// epilogue(const TileInfo&, PrefillAccumulators&) after its last, and says whether to go on.
+/// False when it does not, or when a stage did not come: in all warps the same one, if the loader
+/// closed the ring. Patience is for a loader that does not even do that, so it must be longer than
+/// all it may wait for between two stages.
+template <class RingType, class Begun, class Epilogue>
 MEGAMOE_DEVICE bool prefill_loop(const RingType& ring, const ConsumerThread& thread,
-                                 ptx::Patience patience, Epilogue&& epilogue) {
+                                 ptx::Patience patience, Begun&& begun, Epilogue&& epilogue) {
   PrefillAccumulators acc;
   RingPosition at;
   while (true) {
     if (!wait_full(ring, at, patience)) return false;
     const TileInfo info = load_tile_info(ring.info(at.stage));
     if ((info.flags & kTileEnd) != 0) return true;
+    begun(info);
     // The last block of an expert may leave the second warpgroup without rows.
     const bool has_rows = thread.warpgroup * 64 < info.rows;
     const bool done = has_rows ? run_prefill_tile(ring, thread, info, at, acc, patience)

@@ -70,6 +70,8 @@ TEST(CliTraceCuda, RecordsEveryRoleOfEveryRank) {
   EXPECT_EQ(ranks.size(), 2U);
   EXPECT_EQ(marks["entered"], marks["left"]) << "every CTA ends";
   EXPECT_EQ(marks["chunk_claimed"], marks["chunk_pulled"]);
+  EXPECT_EQ(marks["tile_begun"], marks["tile_computed"]);
+  EXPECT_EQ(marks["tile_begun"], marks["tile_stored"]);
   EXPECT_GT(marks["tile_published"], 0);
   EXPECT_THAT(contents(base + ".svg"), HasSubstr("rank 1 CTA 0"));
   std::remove((base + ".json").c_str());

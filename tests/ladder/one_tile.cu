@@ -82,9 +82,11 @@ __device__ bool consume_one(const RingType& ring, const OneTile& p) {
     return true;
   };
   if constexpr (Shape::kFamily == Family::decode) {
-    return decode_loop(ring, thread, patience, store);
+    return decode_loop(
+        ring, thread, patience, [](const TileInfo&) {}, store);
   } else {
-    return prefill_loop(ring, thread, patience, store);
+    return prefill_loop(
+        ring, thread, patience, [](const TileInfo&) {}, store);
   }
 }
 
