@@ -158,9 +158,8 @@ MEGAMOE_DEVICE void leave_call(CtaState& state, const FusedParams& params) {
   using protocol::u32;
   DeviceEnv env;
   DeviceCall c = make_call(env, state, protocol::Role::none);
-  if (threadIdx.x == 0) state.ticket = protocol::last_out(c);
-  __syncthreads();
-  if (state.ticket == 0) return;
+  const bool last = threadIdx.x == 0 && protocol::last_out(c);
+  if (__syncthreads_or(last ? 1 : 0) == 0) return;
   std::int64_t* const stats = state.rank.recv_stats;
   if (stats != nullptr) {
     for (u32 e = threadIdx.x; e < c.g.experts_per_rank; e += blockDim.x) {
