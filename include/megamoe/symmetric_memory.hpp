@@ -71,7 +71,9 @@ class MEGAMOE_API SymmetricMemory {
   /// them in one launch. device -1: the current one. Throws Error(unsupported) where there is no
   /// GPU that can, or the library was built without CUDA.
   static std::unique_ptr<SymmetricMemory> cuda_virtual(int ranks, int device = -1);
-  /// One rank on each of these GPUs, all different, run by this process. Enables peer access
+  /// One rank on each of these GPUs, all different, run by this process. (For development with
+  /// fewer GPUs: MEGAMOE_RANKS_PER_GPU=n lets n ranks share one here and in cuda_processes; a
+  /// launch then has an nth of its SMs, and processes take turns on it.) Enables peer access
   /// between all of them. Throws Error(unsupported) also where a pair cannot reach each other, or
   /// has no native atomics over its link, naming all such pairs.
   static std::unique_ptr<SymmetricMemory> cuda_peers(std::span<const int> devices);

@@ -9,8 +9,9 @@ namespace megamoe {
 
 /// The GPUs that this process can use.
 struct Devices {
-  std::vector<int> usable;  ///< those that the kernels run on
-  std::string reason;       ///< why there are no more
+  /// Those that the kernels run on, once for each rank that may have them (MEGAMOE_RANKS_PER_GPU).
+  std::vector<int> usable;
+  std::string reason;  ///< why there are no more
 };
 
 /// Never throws; no device in a build without CUDA. It starts the CUDA driver: processes that are
@@ -28,10 +29,10 @@ int device_for(const char* who, int device);
 /// string.
 std::string why_unreachable(int a, int b);
 
-/// Collective among processes with a GPU each: throws the same Error on all ranks if two have the
-/// same GPU, or a pair cannot reach each other or has no native atomics over its link, naming all
-/// such pairs. Where a process does not see the GPU of another, the other's word decides; where
-/// neither sees the other's, mapping the memory does.
+/// Collective among processes with a GPU each: throws the same Error on all ranks if more have the
+/// same GPU than may (MEGAMOE_RANKS_PER_GPU), or a pair cannot reach each other or has no native
+/// atomics over its link, naming all such pairs. Where a process does not see the GPU of another,
+/// the other's word decides; where neither sees the other's, mapping the memory does.
 void check_reach(const AllGather& gather, int device);
 
 }  // namespace megamoe

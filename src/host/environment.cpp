@@ -34,4 +34,9 @@ std::optional<int> environment_reserved_sms() {
   return own ? own : environment_integer("SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS", 0, kMost);
 }
 
+int environment_ranks_per_gpu() {
+  constexpr int kMost = 8;
+  return environment_integer("MEGAMOE_RANKS_PER_GPU", 1, kMost).value_or(1);
+}
+
 }  // namespace megamoe

@@ -15,4 +15,7 @@ bool environment_flag(const char* variable);
 /// SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS.
 std::optional<int> environment_reserved_sms();
 
+/// Ranks that may have the same GPU: MEGAMOE_RANKS_PER_GPU, 1 unless set.
+int environment_ranks_per_gpu();
+
 }  // namespace megamoe

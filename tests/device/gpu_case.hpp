@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "host/devices.hpp"
 #include "host/layer_state.hpp"
 #include "ref/gpu_bounds.hpp"
 #include "ref/reference.hpp"
@@ -33,6 +34,14 @@ struct GpuInputs {
   };
   std::vector<std::unique_ptr<Rank>> ranks;
 };
+
+/// A GPU for each rank; where there are fewer and MEGAMOE_RANKS_PER_GPU allows it, some twice.
+inline std::vector<int> gpus_of(int ranks) {
+  std::vector<int> usable = find_devices().usable;
+  EXPECT_GE(usable.size(), static_cast<std::size_t>(ranks));
+  usable.resize(static_cast<std::size_t>(ranks));
+  return usable;
+}
 
 /// A Group on GPUs with random weights; stages and runs calls, compares them with the reference.
 class GpuCase {

@@ -115,7 +115,7 @@ Problem problem(int ranks) {
 
 #if MEGAMOE_TEST_GPUS > 1
 TEST(LateStoresTwoGpus, TheSumWaits) {
-  GpuCase layer(problem(2), {0, 1});
+  GpuCase layer(problem(2), gpus_of(2));
   check_late_stores(layer);
 }
 #else

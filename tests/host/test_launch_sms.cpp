@@ -68,8 +68,9 @@ class Environment : public ::testing::Test {
  private:
   static void clear() {
     for (const char* variable :
-         {"MEGAMOE_RESERVED_SMS", "SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS", "MEGAMOE_POISON",
-          "RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "MEGAMOE_PORT"})
+         {"MEGAMOE_RESERVED_SMS", "SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS",
+          "MEGAMOE_RANKS_PER_GPU", "MEGAMOE_POISON", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+          "MASTER_ADDR", "MASTER_PORT", "MEGAMOE_PORT"})
       unsetenv(variable);
   }
 };
@@ -78,6 +79,12 @@ TEST_F(Environment, OwnReserveComesBeforeThatOfSglang) {
   EXPECT_EQ(environment_reserved_sms(), std::nullopt);
   set("SGLANG_OPT_DEEPGEMM_MEGA_MOE_RESERVED_SMS", "6");
   EXPECT_EQ(environment_reserved_sms(), 6);
+  EXPECT_EQ(environment_ranks_per_gpu(), 1);
+  set("MEGAMOE_RANKS_PER_GPU", "2");
+  EXPECT_EQ(environment_ranks_per_gpu(), 2);
+  set("MEGAMOE_RANKS_PER_GPU", "0");
+  EXPECT_THAT(error_of([] { environment_ranks_per_gpu(); }),
+              HasSubstr("MEGAMOE_RANKS_PER_GPU = '0' is no integer of 1..8"));
   set("MEGAMOE_RESERVED_SMS", "0");
   EXPECT_EQ(environment_reserved_sms(), 0);
   set("MEGAMOE_RESERVED_SMS", "");

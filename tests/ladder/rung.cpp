@@ -128,9 +128,7 @@ Problem problem(const Arguments& arguments, int tokens) {
 std::unique_ptr<GpuCase> make_layer(const Arguments& arguments, int tokens) {
   const Problem p = problem(arguments, tokens);
   if (arguments.virtual_ranks) return std::make_unique<GpuCase>(p);
-  std::vector<int> devices;
-  for (int r = 0; r < p.ranks; ++r) devices.push_back(r);
-  return std::make_unique<GpuCase>(p, devices);
+  return std::make_unique<GpuCase>(p, gpus_of(p.ranks));
 }
 
 }  // namespace megamoe::ladder

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "host/devices.hpp"
 #include "ref/gpu_bounds.hpp"
 #include "tests/device/gpu_memory.hpp"
 #include "tests/device/hold_sms.hpp"
@@ -102,6 +103,10 @@ class CudaProcessRank final : public ProcessRank {
   cudaGraphExec_t graph_ = nullptr;
 };
 
+int device_of(const JoinOptions& join) {
+  return find_devices().usable.at(static_cast<std::size_t>(join.rank));
+}
+
 /// The call ends while another kernel holds all SMs but a few.
 std::string side_stream_holds_sms(const JoinOptions& join) {
   const Problem p = {.ranks = 2,
@@ -115,9 +120,10 @@ std::string side_stream_holds_sms(const JoinOptions& join) {
       ref::random_inputs(p, std::vector<int>(2, 60), {ref::RoutingKind::uniform}, 3);
   rank->stage(inputs);
   rank->run();
-  const int sms = sms_of(join.rank);
+  const int device = device_of(join);
+  const int sms = sms_of(device);
   for (const int held : {1, sms / 2, sms - 1}) {
-    SmHolder holder(join.rank, held, 20s);
+    SmHolder holder(device, held, 20s);
     ForwardOptions options;
     options.deadline = 5s;
     const auto y = rank->run(options);
@@ -135,7 +141,7 @@ std::string one_gpu_for_both(const JoinOptions& join) {
 }  // namespace
 
 std::unique_ptr<SymmetricMemory> ProcessBackend::memory(const JoinOptions& join) {
-  cuda::check(cudaSetDevice(join.rank), "cudaSetDevice");
+  cuda::check(cudaSetDevice(device_of(join)), "cudaSetDevice");
   return SymmetricMemory::cuda_processes(join);
 }
 

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 class TwoGpus : public ::testing::Test {
  protected:
-  explicit TwoGpus(const Problem& problem = repeat_problem(2)) : case_(problem, {0, 1}) {}
+  explicit TwoGpus(const Problem& problem = repeat_problem(2)) : case_(problem, gpus_of(2)) {}
 
   void expect_reference(const ref::RandomInputs& inputs, const ForwardOptions& options,
                         const std::string& what) {
@@ -71,7 +71,7 @@ TEST(TwoGpusShapes, HiddenIntermediateAndTopK) {
     p.experts = 16;
     p.hidden = shape.hidden;
     p.intermediate = shape.intermediate;
-    GpuCase layer(p, {0, 1});
+    GpuCase layer(p, gpus_of(2));
     const auto inputs = equal_inputs(p, 90, {RoutingKind::uniform}, 6);
     for (const int block_rows : {8, 64, 128}) {
       const KernelConfig config = config_for_block_rows(p, block_rows);

@@ -7,7 +7,7 @@ namespace megamoe {
 namespace {
 
 TEST(TwoGpusCombined, ServesBesideOtherKernels) {
-  GpuCase layer(combined_problem(2), {0, 1});
+  GpuCase layer(combined_problem(2), gpus_of(2));
   CombinedLoad(layer).run(kCombinedSteps);
 }
 

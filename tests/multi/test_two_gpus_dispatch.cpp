@@ -7,7 +7,7 @@ namespace megamoe {
 namespace {
 
 TEST(TwoGpusDispatch, EqualsTheCpu) {
-  GpuCase gpu(dispatch_problem(2), {0, 1});
+  GpuCase gpu(dispatch_problem(2), gpus_of(2));
   expect_all_dispatches(gpu);
 }
 

@@ -1,6 +1,9 @@
 // Calls between two GPUs that finish while other streams' kernels hold SMs of either or of both.
+#include <set>
+
 #include <gtest/gtest.h>
 
+#include "host/environment.hpp"
 #include "tests/device/captured_call.hpp"
 #include "tests/device/hold_sms.hpp"
 
@@ -11,12 +14,14 @@ using namespace std::chrono_literals;
 
 constexpr auto kHold = 5s;
 
-/// Holders of `held` SMs of each of these GPUs; 0: of all but one.
+/// Holders of `held` SMs of each of these GPUs; 0: of all that a call can spare. That is all but
+/// one, or where ranks share a GPU all of one rank's part but one: the other rank's call may take
+/// its own.
 class Holders {
  public:
-  Holders(const std::vector<int>& devices, int held) {
+  Holders(const std::set<int>& devices, int held) {
     for (const int device : devices) {
-      const int blocks = held == 0 ? sms_of(device) - 1 : held;
+      const int blocks = held == 0 ? sms_of(device) / environment_ranks_per_gpu() - 1 : held;
       holders_.push_back(std::make_unique<SmHolder>(device, blocks, kHold));
       EXPECT_EQ(holders_.back()->num_sms(), blocks) << "SMs " << holders_.back()->sms();
     }
@@ -36,7 +41,7 @@ TEST(TwoGpusLiveness, CallsAndReplaysFinishWhileSmsAreHeld) {
                      .hidden = 640,
                      .intermediate = 384,
                      .max_tokens_per_rank = 200};
-  GpuCase layer(p, {0, 1});
+  GpuCase layer(p, gpus_of(2));
   for (const auto& [tokens, block_rows] : {std::pair{8, 8}, {200, 128}}) {
     const KernelConfig config = config_for_block_rows(p, block_rows);
     const ForwardOptions options = with_config(&config);
@@ -48,10 +53,12 @@ TEST(TwoGpusLiveness, CallsAndReplaysFinishWhileSmsAreHeld) {
     CapturedCall captured(layer, options, CapturedCall::Y::cleared);
     captured.replay();
     ASSERT_EQ(layer.finish_call(), idle) << "replayed on idle GPUs";
-    for (const std::vector<int>& devices : {std::vector{0}, std::vector{1}, std::vector{0, 1}}) {
+    const std::set<int> all = {layer.device(0), layer.device(1)};
+    for (const std::set<int>& devices :
+         {std::set{layer.device(0)}, std::set{layer.device(1)}, all}) {
       for (const int held : {1, 60, 0}) {
         const std::string what = fmt::format("{} tokens, {} SMs held on {} GPUs from {}", tokens,
-                                             held, devices.size(), devices.front());
+                                             held, devices.size(), *devices.begin());
         const Holders holders(devices, held);
         layer.start_call(options);
         layer.group().synchronize();

@@ -7,19 +7,18 @@ namespace megamoe {
 namespace {
 
 TEST(TwoGpusMany, RandomCalls) {
-  GpuCase layer(random_calls_problem(2), {0, 1});
+  GpuCase layer(random_calls_problem(2), gpus_of(2));
   expect_random_calls(layer, 1000, 7);
 }
 
 TEST(TwoGpusMany, TwoHundredThousandSmallCalls) {
-  GpuCase layer(small_calls_problem(2), {0, 1});
+  GpuCase layer(small_calls_problem(2), gpus_of(2));
   expect_many_small_calls(layer, 200'000);
 }
 
 TEST(TwoGpusMany, AnyCapacity) {
-  expect_any_capacity({50, 200, 400}, [](const Problem& p) {
-    return std::make_unique<GpuCase>(p, std::vector<int>{0, 1});
-  });
+  expect_any_capacity({50, 200, 400},
+                      [](const Problem& p) { return std::make_unique<GpuCase>(p, gpus_of(2)); });
 }
 
 }  // namespace

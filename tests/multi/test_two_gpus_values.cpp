@@ -8,7 +8,7 @@ namespace megamoe {
 namespace {
 
 std::unique_ptr<GpuCase> on_two_gpus(const Problem& p) {
-  return std::make_unique<GpuCase>(p, std::vector<int>{0, 1});
+  return std::make_unique<GpuCase>(p, gpus_of(2));
 }
 
 TEST(TwoGpusValues, ThousandsOfTokens) { check_large_counts(2, on_two_gpus); }
@@ -19,12 +19,12 @@ TEST(TwoGpusValues, SpecialTokensAndExperts) { check_special_tokens(2, on_two_gp
 TEST(TwoGpusValues, ModelShapes) { check_models(2, on_two_gpus); }
 
 TEST(TwoGpusValues, FiftyReplays) {
-  GpuCase layer(replay_problem(2), {0, 1});
+  GpuCase layer(replay_problem(2), gpus_of(2));
   expect_replays_equal_eager(layer, 50);
 }
 
 TEST(TwoGpusValues, OneRankReplaysWhileTheOtherCallsEagerly) {
-  GpuCase layer(replay_problem(2), {0, 1});
+  GpuCase layer(replay_problem(2), gpus_of(2));
   const Problem& p = layer.problem();
   layer.stage(equal_inputs(p, 40, {ref::RoutingKind::uniform}, 1));
   ASSERT_NO_THROW(layer.run());

@@ -218,9 +218,10 @@ TEST(TwoProcesses, WhatOneCannotRunBothRefuse) {
 TEST(TwoProcesses, AKernelThatHoldsSmsDoesNotStopACall) { Pair("held").expect_right(); }
 
 TEST(TwoProcesses, OneGpuForBothIsRefusedByBoth) {
-  Pair pair("one gpu");
+  Pair pair("one gpu", {{"MEGAMOE_RANKS_PER_GPU", ""}});
   for (int rank = 0; rank < 2; ++rank)
-    EXPECT_THAT(pair.join(rank).text, HasSubstr("ranks 0 and 1 have the same GPU"));
+    EXPECT_THAT(pair.join(rank).text, AllOf(HasSubstr("ranks 0 and 1 have the same GPU"),
+                                            HasSubstr("MEGAMOE_RANKS_PER_GPU is 1")));
 }
 
 /// The program beside this binary: its exit status.

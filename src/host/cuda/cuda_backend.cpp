@@ -6,6 +6,7 @@
 #include "host/cuda/launch_limits.hpp"
 #include "host/cuda/profile_range.hpp"
 #include "host/cuda/rank_table.hpp"
+#include "host/environment.hpp"
 #include "host/layer_state.hpp"
 
 namespace megamoe {
@@ -108,7 +109,7 @@ class CudaBackend final : public Backend {
       int sms = 0;
       cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, devices_[i]),
                   "counting SMs");
-      num_sms_.push_back(sms);
+      num_sms_.push_back(sms / environment_ranks_per_gpu());
       if (seen) continue;
       cuda::check_problem(problem, devices_[i]);
       load_kernels(devices_[i]);

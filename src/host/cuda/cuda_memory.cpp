@@ -5,6 +5,7 @@
 
 #include "host/cuda/runtime.hpp"
 #include "host/devices.hpp"
+#include "host/environment.hpp"
 #include "kernels/fused_params.hpp"
 #include "megamoe/megamoe.hpp"
 
@@ -122,14 +123,17 @@ std::unique_ptr<SymmetricMemory> SymmetricMemory::cuda_peers(std::span<const int
                 fmt::format("cuda_peers: {} devices; 1..{} are needed", devices.size(), kMaxRanks));
   }
   const int count = device_count("cuda_peers");
+  const int ranks_per_gpu = environment_ranks_per_gpu();
   for (std::size_t i = 0; i < devices.size(); ++i) {
     check_device("cuda_peers", devices[i], count);
-    const auto before = devices.first(i);
-    if (std::find(before.begin(), before.end(), devices[i]) != before.end()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("cuda_peers: device {} appears twice; cuda_virtual puts several "
-                              "ranks on one",
-                              devices[i]));
+    const auto upto = devices.first(i + 1);
+    const auto times = std::count(upto.begin(), upto.end(), devices[i]);
+    if (times > ranks_per_gpu) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("cuda_peers: device {} appears {} times, MEGAMOE_RANKS_PER_GPU is {}; "
+                      "cuda_virtual puts several ranks on one",
+                      devices[i], times, ranks_per_gpu));
     }
   }
   check_peers(devices);
@@ -146,7 +150,13 @@ int device_for(const char* who, int device) {
 
 Devices find_devices() {
   Devices found;
-  int count = 0;
+  int count = 0, ranks_per_gpu = 1;
+  try {
+    ranks_per_gpu = environment_ranks_per_gpu();
+  } catch (const Error& wrong) {
+    found.reason = wrong.what();
+    return found;
+  }
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
     cudaGetLastError();
@@ -167,6 +177,9 @@ Devices find_devices() {
                                   found.reason.empty() ? "" : "; ", device, major, minor);
     }
   }
+  const std::vector<int> once = found.usable;
+  for (int more = 1; more < ranks_per_gpu; ++more)
+    found.usable.insert(found.usable.end(), once.begin(), once.end());
   return found;
 }
 

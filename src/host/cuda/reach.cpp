@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <map>
 #include <sstream>
 
 #include "host/cuda/runtime.hpp"
 #include "host/devices.hpp"
+#include "host/environment.hpp"
+#include "host/handshake.hpp"
 
 namespace megamoe {
 namespace {
@@ -46,15 +49,16 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-void refuse_shared_gpus(const std::vector<std::string>& names) {
-  std::map<std::string, int> owners;
+void refuse_shared_gpus(const std::vector<std::string>& names, std::size_t ranks_per_gpu) {
+  std::map<std::string, std::vector<std::size_t>> owners;
   for (std::size_t r = 0; r < names.size(); ++r) {
-    const auto [first, is_new] = owners.emplace(names[r], static_cast<int>(r));
-    if (is_new) continue;
+    std::vector<std::size_t>& ranks = owners[names[r]];
+    ranks.push_back(r);
+    if (ranks.size() <= ranks_per_gpu) continue;
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("ranks {} and {} have the same GPU ({}); each needs its own "
+                fmt::format("ranks {} have the same GPU ({}), MEGAMOE_RANKS_PER_GPU is {} "
                             "(cuda_virtual puts several ranks on one)",
-                            first->second, r, names[r]));
+                            fmt::join(ranks, " and "), names[r], ranks_per_gpu));
   }
 }
 
@@ -72,7 +76,12 @@ std::string why_unreachable(int a, int b) {
 
 void check_reach(const AllGather& gather, int device) {
   const std::vector<std::string> names = gather(gpu_name(device));
-  refuse_shared_gpus(names);
+  int ranks_per_gpu = 1;
+  refuse_together(gather, trouble_of([&] { ranks_per_gpu = environment_ranks_per_gpu(); }));
+  // Where ranks differ in it the least holds.
+  for (const std::string& text : gather(std::to_string(ranks_per_gpu)))
+    ranks_per_gpu = std::min(ranks_per_gpu, std::stoi(text));
+  refuse_shared_gpus(names, static_cast<std::size_t>(ranks_per_gpu));
   std::string own;
   for (const std::string& name : names) own += verdict(device, name) + "\n";
   std::vector<std::vector<std::string>> verdicts;
