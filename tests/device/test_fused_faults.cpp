@@ -238,7 +238,7 @@ TEST(FusedGroup, RefusesWhatTheKernelsDoNotRun) {
                     SymmetricMemory::cuda_peers(std::vector<int>{0, 0});
                   },
                   ErrorCode::invalid_argument),
-              HasSubstr("device 0 appears twice"));
+              HasSubstr("device 0 appears 2 times"));
   EXPECT_THAT(memory([] { SymmetricMemory::cuda_peers({}); }, ErrorCode::invalid_argument),
               HasSubstr("0 devices"));
 }

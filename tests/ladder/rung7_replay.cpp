@@ -1,4 +1,5 @@
 // Rung 7: replays of a captured call with changed inputs, and calls while SMs are held.
+#include "host/environment.hpp"
 #include "tests/device/captured_call.hpp"
 #include "tests/device/hold_sms.hpp"
 #include "tests/ladder/rung.hpp"
@@ -47,7 +48,10 @@ void check_liveness(GpuCase& layer, const KernelConfig& config, int tokens, int 
   const int sms = num_sms(layer.device(0));
   layer.stage(equal_inputs(layer.problem(), tokens, {ref::RoutingKind::uniform}, 2));
   const std::vector<std::uint16_t> idle = layer.run(options);
-  for (const int held : {1, 4, sms - ranks_per_gpu}) {
+  // Where launches share a GPU, others may take their own part of the SMs.
+  const int share = environment_ranks_per_gpu();
+  const int most = share > 1 ? sms / share - 1 : sms - ranks_per_gpu;
+  for (const int held : {1, 4, most}) {
     const SmHolder holder(layer.device(0), held, 2s);
     layer.start_call(options);
     layer.group().synchronize();
