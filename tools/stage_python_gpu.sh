@@ -7,7 +7,7 @@
 #
 # MEGAMOE_PYTHON: that Python (default: build/venv's). MEGAMOE_LIBRARY: a libmegamoe.a in its build
 # folder, with megamoe_ref built there too (default: the preset cuda's, built here).
-# MEGAMOE_TEST_SHARE_GPU=1: tests of two GPUs run on the only one, their ranks on half of its SMs each.
+# MEGAMOE_RANKS_PER_GPU=2: tests of two GPUs run on the only one, their ranks on half of its SMs each.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python="${MEGAMOE_PYTHON:-$PWD/build/venv/bin/python}"

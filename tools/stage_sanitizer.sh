@@ -63,8 +63,9 @@ races() {
   shift
   [[ "$summary" == *SUMMARY* ]] && python3 tools/race_reports.py "build/check/sanitizer.$log.log" "$@"
 }
+only_ring_races() { has_run && races racecheck --within ring.cuh copy.cuh; }
 check racecheck sanitizer_driver racecheck --tokens 3,20 --blocks 16,128
-verdict racecheck eval 'has_run && races racecheck --within ring.cuh copy.cuh'
+verdict racecheck only_ring_races
 check racecheck sanitizer_driver_racy racecheck-seeded --ranks 1 --tokens 20 --blocks 16
 # Whether the race spoils the call's values is chance.
 verdict 'seeded race seen' races racecheck-seeded --names decode_epilogue.cuh seeded_race.cu

@@ -75,9 +75,8 @@ def main() -> None:
     mine = slice(rank * per_rank, (rank + 1) * per_rank)
     pairs = [(codes[mine].contiguous(), scales[mine].contiguous()) for codes, scales in every]
     y, rows = forward(together, pairs, rank, device)
-    expected, _ = forward(
-        alone, every, rank, device
-    )  # the same tokens, all experts in this process
+    # the same tokens, all experts in this process
+    expected, _ = forward(alone, every, rank, device)
     word = "agrees with one process" if torch.equal(y, expected) else "DIFFERS from one process"
     print(
         f"rank {rank} of {ranks}, {device}: {TOKENS} tokens, {rows} rows received; {word}",

@@ -166,6 +166,7 @@ void measure_pairs(std::vector<PeerFacts>& pairs, const std::vector<int>& usable
     return nullptr;
   };
   for (const int device : usable) {
+    if (probe_of(device) != nullptr) continue;
     const DeviceGuard guard(device);
     probes.push_back(std::make_unique<Probe>(device));
   }
@@ -204,7 +205,7 @@ void examine_gpus(MachineFacts& facts, bool measure) {
     for (int to = 0; to < count; ++to)
       if (from != to) facts.peers.push_back(examine_pair(from, to));
   }
-  if (measure && found.usable.size() > 1) measure_pairs(facts.peers, found.usable);
+  if (measure && !facts.peers.empty()) measure_pairs(facts.peers, found.usable);
 }
 
 }  // namespace megamoe::cli

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <thread>
 
+#include "host/environment.hpp"
+
 namespace megamoe {
 namespace {
 
@@ -17,6 +19,11 @@ int sms_of(int device) {
   int sms = 0;
   cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
   return sms;
+}
+
+int spare_sms(int device, int needed) {
+  const int share = environment_ranks_per_gpu();
+  return share > 1 ? sms_of(device) / share - 1 : sms_of(device) - needed;
 }
 
 HeldWords& SmHolder::words() const { return *reinterpret_cast<HeldWords*>(words_.host()); }

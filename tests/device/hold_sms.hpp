@@ -12,6 +12,10 @@ namespace megamoe {
 
 /// SMs of a device.
 int sms_of(int device);
+/// The most SMs of a device that may be held while a call runs there that needs `needed`: all
+/// others. Where ranks share a GPU, one rank's part less one: the other ranks' calls may take
+/// theirs.
+int spare_sms(int device, int needed);
 
 /// Holds SMs of one device with a kernel on a stream of its own: one block per SM, with so much
 /// shared memory that nothing shares its SM. The blocks end on their own after `hold`, or once

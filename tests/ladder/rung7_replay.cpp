@@ -1,5 +1,4 @@
 // Rung 7: replays of a captured call with changed inputs, and calls while SMs are held.
-#include "host/environment.hpp"
 #include "tests/device/captured_call.hpp"
 #include "tests/device/hold_sms.hpp"
 #include "tests/ladder/rung.hpp"
@@ -8,12 +7,6 @@ namespace megamoe::ladder {
 namespace {
 
 using namespace std::chrono_literals;
-
-int num_sms(int device) {
-  int sms = 0;
-  cuda::check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "SMs");
-  return sms;
-}
 
 void check_replays(GpuCase& layer, const KernelConfig& config, int tokens, Failures& failures) {
   const Problem& p = layer.problem();
@@ -45,14 +38,11 @@ void check_replays(GpuCase& layer, const KernelConfig& config, int tokens, Failu
 void check_liveness(GpuCase& layer, const KernelConfig& config, int tokens, int ranks_per_gpu,
                     Failures& failures, std::string& note) {
   const ForwardOptions options = with_config(&config);
-  const int sms = num_sms(layer.device(0));
+  const int device = layer.device(0), sms = sms_of(device);
   layer.stage(equal_inputs(layer.problem(), tokens, {ref::RoutingKind::uniform}, 2));
   const std::vector<std::uint16_t> idle = layer.run(options);
-  // Where launches share a GPU, others may take their own part of the SMs.
-  const int share = environment_ranks_per_gpu();
-  const int most = share > 1 ? sms / share - 1 : sms - ranks_per_gpu;
-  for (const int held : {1, 4, most}) {
-    const SmHolder holder(layer.device(0), held, 2s);
+  for (const int held : {1, 4, spare_sms(device, ranks_per_gpu)}) {
+    const SmHolder holder(device, held, 2s);
     layer.start_call(options);
     layer.group().synchronize();
     const std::string what = fmt::format("blocks of {}, {} of {} SMs held ({})", config.block_rows,

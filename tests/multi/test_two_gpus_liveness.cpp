@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "host/environment.hpp"
 #include "tests/device/captured_call.hpp"
 #include "tests/device/hold_sms.hpp"
 
@@ -14,14 +13,12 @@ using namespace std::chrono_literals;
 
 constexpr auto kHold = 5s;
 
-/// Holders of `held` SMs of each of these GPUs; 0: of all that a call can spare. That is all but
-/// one, or where ranks share a GPU all of one rank's part but one: the other rank's call may take
-/// its own.
+/// Holders of `held` SMs of each of these GPUs; 0: of all that a call can spare.
 class Holders {
  public:
   Holders(const std::set<int>& devices, int held) {
     for (const int device : devices) {
-      const int blocks = held == 0 ? sms_of(device) / environment_ranks_per_gpu() - 1 : held;
+      const int blocks = held == 0 ? spare_sms(device, 1) : held;
       holders_.push_back(std::make_unique<SmHolder>(device, blocks, kHold));
       EXPECT_EQ(holders_.back()->num_sms(), blocks) << "SMs " << holders_.back()->sms();
     }

@@ -1,4 +1,4 @@
-"""Tests that need torch and a GPU; two_gpus marks those that need two, or with MEGAMOE_TEST_SHARE_GPU=1
+"""Tests that need torch and a GPU; two_gpus marks those that need two, or with MEGAMOE_RANKS_PER_GPU=2
 one that two ranks share. Without them every test is skipped, and counted as such."""
 
 import pytest

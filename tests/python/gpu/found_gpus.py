@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import os
 
 import megamoe
 
@@ -16,9 +15,9 @@ def gpus() -> int:
 
     if not torch.cuda.is_available():
         return 0
-    return min(torch.cuda.device_count(), len(megamoe._core.find_devices()[0]))
+    return min(torch.cuda.device_count(), len(set(megamoe._core.find_devices()[0])))
 
 
 def two_ranks_share() -> bool:
-    """Whether the two ranks of a test share the only GPU, which MEGAMOE_TEST_SHARE_GPU=1 asks for."""
-    return os.environ.get("MEGAMOE_TEST_SHARE_GPU") == "1" and gpus() == 1
+    """Whether the two ranks of a test share the only GPU, as MEGAMOE_RANKS_PER_GPU=2 allows."""
+    return gpus() == 1 and len(megamoe._core.find_devices()[0]) >= 2

@@ -39,18 +39,17 @@ def own_stream(rank: int):
 
 @contextlib.contextmanager
 def current(rank: int, ranks: int = 1):
-    """Makes a rank's GPU the current one. Where two ranks share it, each has a stream and half of the
-    SMs: their calls wait for each other, so that they must run at the same time."""
+    """Makes a rank's GPU the current one. Where two ranks share it, each has a stream: their calls wait
+    for each other, so that they must run at the same time."""
     if not torch.cuda.is_available():
         yield
     elif ranks == 1 or not two_ranks_share():
         with torch.cuda.device(rank):
             yield
     else:
-        half = torch.cuda.get_device_properties(0).multi_processor_count // 2
         stream, _ = own_stream(rank)
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream), deep_gemm.num_sms(half):
+        with torch.cuda.stream(stream):
             yield
 
 

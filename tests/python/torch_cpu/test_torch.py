@@ -239,7 +239,7 @@ def test_torchrun():
     example = Path(__file__).parents[3] / "examples/python/torchrun_layer.py"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", str(example)]
-    usable = len(megamoe._core.find_devices()[0])
+    usable = len(set(megamoe._core.find_devices()[0]))
     # What the library has no kernels for is no GPU for the example.
     shown = {} if usable else {"CUDA_VISIBLE_DEVICES": ""}
     found = subprocess.run(
